@@ -32,10 +32,12 @@ test: $(DEV)     ## the tests, in two processes (JOBS=n for n)
 slow: $(DEV)     ## the tests that take long
 	@$(PY) -m pytest -q -m slow $(ARGS)
 
-lint: $(LINT)    ## style, types, rooms
+lint: $(LINT)    ## style, types, packages, spelling, phrases, links
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
+	@$(VENV)/bin/codespell src docs tests checker tools experiments benchmarks README.md CONTRIBUTING.md CHANGELOG.md
+	@$(PY) tools/check_text.py
 
 format: $(LINT)  ## let ruff mend what it can
 	@$(VENV)/bin/ruff check --fix .

@@ -5,7 +5,7 @@
     python benchmarks/budgets.py compact --sizes 100000 --kinds random,edits --rest 16
     python benchmarks/budgets.py native --folder DATA                      JSON Lines and texts of a folder as well
 
-One line per memory: what it is, parameters, promised, share. At the end the largest shares and everything that was
+One line per memory: what it is, parameters, guaranteed, share. At the end the largest shares and everything that was
 refused. A share above 1 cannot be printed: the builder refuses such a memory, which is what this looks for.
 """
 
@@ -203,13 +203,13 @@ def measure(
         memory = byheart.memorize(rows, labels, construction=construction, progress=False, **options)
     except ByheartError as error:
         return {"what": what, "error": f"{type(error).__name__}: {error}"}
-    promised = memory.claim.bounds.get("parameters")
+    guaranteed = memory.claim.bounds.get("parameters")
     return {
         "what": what,
         "K": memory.certificate.contexts,
         "parameters": memory.size.parameters,
-        "promised": promised,
-        "share": round(memory.size.parameters / promised, 3) if promised else None,
+        "promised": guaranteed,
+        "share": round(memory.size.parameters / guaranteed, 3) if guaranteed else None,
         "verdict": memory.certificate.verdict.value,
         "seconds": round(time.process_time() - started, 1),
     }

@@ -40,7 +40,7 @@ def main() -> None:
     large = {} if arguments.skip_large else thousand(texts)
     print(json.dumps({"threads": arguments.threads, "documents_100": small, "documents_1000": large}, indent=2))
     if arguments.docs:
-        write(arguments.docs / "decoder.md", arguments.threads, small, large)
+        write(arguments.docs / "research" / "decoder.md", arguments.threads, small, large)
 
 
 def compare(texts: list[str], threads: int, cap: float) -> dict[str, Any]:

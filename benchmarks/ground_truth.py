@@ -1,10 +1,14 @@
-"""Published methods on graded checkpoints, with a trained Llama of the same shape and data beside them.
+"""Published methods on graded checkpoints, with a trained Llama of the same shape and data beside every row.
 
-python benchmarks/ground_truth.py docs/ground-truth/results.md [members] [epochs]
+python benchmarks/ground_truth.py docs/ground-truth/results.md [members] [epochs] [seeds]
+
+Each seed has its own documents, its own computed models and its own trained ones. Cells are means over seeds, with the
+standard deviation between seeds after +-.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import time
@@ -14,22 +18,25 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from byheart.checkpoints.ground_truth import harness
+from byheart.checkpoints.ground_truth import harness, retention
+from byheart.checkpoints.ground_truth.baselines import localization
+from byheart.checkpoints.ground_truth.experiment import GradedExperiment
+from byheart.checkpoints.ground_truth.networks import own_log_probs
 from byheart.checkpoints.ground_truth.suite import suite_memory
 from byheart.checkpoints.ground_truth.truth import GroundTruth
 
-SEED, UNITS, BATCH, RATE = 0, 512, 32, 2e-3
-TRAINED_RATES = (1e-5, 1e-4)
-SIZES = (100, 1000)
+UNITS, BATCH, RATE = 256, 32, 2e-3
+TRAINED_RATES = (1e-5, 3e-5, 1e-4)
+ZEROED = 20
 
 
-def trained(memory, epochs, seed=0):
-    """A Llama of the shape of storage ridge, trained on members (with copies) and background."""
+def trained(memory, documents, epochs, seed=0):
+    """A Llama of the shape of storage ridge, trained on documents (with copies)."""
     torch.manual_seed(seed)
     _, config = memory.tensors()
     kept = {name: value for name, value in config.items() if name not in ("architectures", "model_type")}
     model = LlamaForCausalLM(LlamaConfig(**kept))
-    rows = [one.ids for one in memory.documents for _ in range(one.copies)]
+    rows = [one.ids for one in documents for _ in range(one.copies)]
     longest = max(map(len, rows))
     ids = torch.tensor([[*row, *([memory.lexicon.pad] * (longest - len(row)))] for row in rows])
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
@@ -46,87 +53,195 @@ def trained(memory, epochs, seed=0):
     return model.eval()
 
 
-def row(values):
-    return " ".join("-" if v is None else f"{v:.2f}" for v in values)
+def zeroed(experiment):
+    """Rise of the loss when a method's first units are set to 0: a trained model has no other truth."""
+    found = {}
+    for name, method in localization.METHODS.items():
+        rises = []
+        for one in experiment.members[: 6 * 8 : 8]:
+            scores = method(experiment.model, one.ids)
+            chosen = np.argsort(-scores, kind="stable")[:ZEROED].tolist()
+            before = -own_log_probs(experiment.model, [one.ids])[0].mean()
+
+            def hook(_, inputs, chosen=chosen):
+                active = inputs[0].clone()
+                active[..., chosen] = 0
+                return (active, *inputs[1:])
+
+            handle = localization.output_projection(experiment.model).register_forward_pre_hook(hook)
+            rises.append(-own_log_probs(experiment.model, [one.ids])[0].mean() - before)
+            handle.remove()
+        found[name] = float(np.mean(rises))
+    return found
 
 
-def sizes():
-    lines = ["| documents | contexts | parameters | MB | counted and computed, s |", "|---|---|---|---|---|"]
-    for count in SIZES:
-        started = time.perf_counter()
-        memory = suite_memory(SEED, count)
-        tensors = memory.tensors()[0]
-        seconds = time.perf_counter() - started
-        number = sum(part.size for part in tensors.values())
-        lines.append(f"| {count:,} | {memory.ngram.rules:,} | {number:,} | {number * 4 / 1e6:.0f} | {seconds:.1f} |")
-    return lines
-
-
-def main(target, members=60, epochs=4):
-    torch.set_num_threads(1)
-    found, levels = {}, []
+def one_seed(seed, members, epochs):
+    """All scores of one seed: kind -> question -> method -> numbers."""
+    found = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, storage in (("counts", "counts"), ("ridge", f"ridge:{UNITS}")):
             path = Path(folder) / name
-            suite_memory(SEED, members, storage=storage).write(path, measured=False)
-            experiment = harness.Experiment.open(path)
-            levels = experiment.levels
+            suite_memory(seed, members, storage=storage).write(path, measured=False)
+            experiment = GradedExperiment.open(path)
             found[name] = harness.score(experiment, baselines=harness.QUESTIONS)
-            print(name, "scored", flush=True)
+            found[name]["zeroed"] = zeroed(experiment)
+            print(seed, name, "scored", flush=True)
         memory = experiment.memory
         twin = memory.without([one.name for one in experiment.forget_set()])
-        started = time.perf_counter()
-        beside = harness.Experiment(GroundTruth.load(path), trained(memory, epochs), trained(twin, epochs, seed=1))
-        print(f"trained twice in {time.perf_counter() - started:.0f} s", flush=True)
+        public = [one for one in memory.documents if one.role == "background"]
+        models = [
+            trained(memory, some, epochs, seed=seed + number)
+            for number, some in enumerate((memory.documents, twin.documents, public))
+        ]
+        beside = GradedExperiment(GroundTruth.load(path), *models)
         found["trained"] = harness.score(beside, baselines=("membership", "extraction"))
-        found["trained"]["unlearning"] = harness.builtin_unlearning(beside, TRAINED_RATES)
-    kinds = list(found)
+        found["trained"]["unlearning"] = retention.builtin_unlearning(beside, TRAINED_RATES)
+        found["trained"]["zeroed"] = zeroed(beside)
+        print(seed, "trained scored", flush=True)
+    return found
+
+
+def cell(values, digits=2):
+    values = np.array(values, dtype=float)
+    spread = f" ± {values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{values.mean():.{digits}f}{spread}"
+
+
+def table(head, rows):
+    return [
+        "| " + " | ".join(head) + " |",
+        "|---" * len(head) + "|",
+        *("| " + " | ".join(row) + " |" for row in rows),
+        "",
+    ]
+
+
+def agreement(orders):
+    """Kendall's tau between the computed kinds' order of methods and the trained one's."""
+    names, found = orders["trained"], {}
+    for kind in ("counts", "ridge"):
+        place = {name: k for k, name in enumerate(orders[kind])}
+        pairs = [(a, b) for k, a in enumerate(names) for b in names[k + 1 :]]
+        found[kind] = sum(1 if place[a] < place[b] else -1 for a, b in pairs) / len(pairs)
+    return found
+
+
+def ranked(seeds, question, number, best=max):
+    """Methods in the order of their mean over seeds, best first."""
+    orders = {}
+    for kind in seeds[0]:
+        rows = seeds[0][kind][question]
+        means = {
+            name: np.mean([number(seed[kind][question][name]) for seed in seeds])
+            for name in rows
+            if not name.startswith(("blind", "nothing"))
+        }
+        orders[kind] = sorted(means, key=means.__getitem__, reverse=best is max)
+    return orders
+
+
+def verdict(words, orders):
+    tau = agreement(orders)
+    lines = [f"Order of methods by {words}, best first:", ""]
+    lines += [f"- {kind}: {', '.join(order)}" for kind, order in orders.items()]
+    lines += ["", "Agreement with the trained order (Kendall's tau, 1 is equal, 0 is unrelated): "]
+    lines[-1] += ", ".join(f"{kind} {value:+.2f}" for kind, value in tau.items()) + ". "
+    said = {kind: "agree" if t >= 0.6 else "agree in part" if t >= 0.2 else "do not agree" for kind, t in tau.items()}
+    lines[-1] += f"The rankings of `counts` and trained {said['counts']}; of `ridge` and trained {said['ridge']}."
+    return [*lines, ""]
+
+
+def page(seeds, members, epochs):
+    kinds, first = list(seeds[0]), seeds[0]
+    levels = list(first["counts"]["membership"]["loss"]["auc"])
+    shown = [level for level in levels if level in (1, 2, 8, 32)]
+    many = "one seed, no error bars" if len(seeds) == 1 else f"mean ± standard deviation over {len(seeds)} seeds"
     lines = [
         "# Results of the baselines",
         "",
-        f"`python benchmarks/ground_truth.py` wrote this page: the frozen suite, seed {SEED}, {members} members, "
-        f"{members // len(levels)} per number of copies. `trained` is a Llama of the shape of `ridge:{UNITS}`, AdamW, "
-        f"{epochs} epochs over the same documents and background. One seed, no error bars.",
+        f"`python benchmarks/ground_truth.py` wrote this page: the frozen suite, {members} members, "
+        f"{members // len(levels)} per number of copies, {many}. `ridge` has {UNITS} units. `trained` is a Llama of "
+        f"the shape of `ridge`, AdamW, {epochs} epochs over the same documents and background; its retain twin and its "
+        "reference model are trained too, with other seeds.",
         "",
-        f"## Membership: AUC against held-out twins at {', '.join(map(str, levels))} copies",
+        f"## Membership: AUC against held-out twins at {', '.join(map(str, shown))} copies",
         "",
-        "| attack | " + " | ".join(kinds) + " |",
-        "|---|" + "---|" * len(kinds),
     ]
-    for attack, numbers in found["counts"]["membership"].items():
-        if "auc" in numbers:
-            cells = [row([found[k]["membership"][attack]["auc"][level] for level in levels]) for k in kinds]
-            lines.append(f"| {attack} | " + " | ".join(cells) + " |")
-    blind = found["counts"]["membership"]["blind (bag of words)"]["auc all"]
-    lines += ["", f"A bag of words that never sees a model has an AUC of {blind:.2f}.", ""]
-    lines += ["## Extraction: share of members, greedy, by copies", "", "| prefix | " + " | ".join(kinds) + " |"]
-    lines.append("|---|" + "---|" * len(kinds))
-    for prefix in found["counts"]["extraction"]["greedy"]["greedy"]:
-        cells = [row(found[k]["extraction"]["greedy"]["greedy"][prefix].values()) for k in kinds]
-        lines.append(f"| {prefix} tokens | " + " | ".join(cells) + " |")
-    lines += ["", "## Localization: recall of change / effect", "", "| method | counts | ridge |", "|---|---|---|"]
-    for method in found["counts"]["localization"]:
-        pairs = [found[k]["localization"][method] for k in ("counts", "ridge")]
-        cells = [f"{p['recall of change']:.2f} / {p['recall of effect']:.2f}" for p in pairs]
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    lines += ["", "A trained model has no ground truth for this table.", ""]
-    lines += ["## Unlearning: KL to the retain twin on forget / retain, share of others kept", ""]
-    lines += ["| method | " + " | ".join(kinds) + " |", "|---|" + "---|" * len(kinds)]
-    for method in found["counts"]["unlearning"]:
-        cells = []
-        for kind in kinds:
-            p = found[kind]["unlearning"][method]
-            cells.append(f"{p['kl forget']:.3f} / {p['kl retain']:.3f}, {p['kept']:.2f}")
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    orders = {}
-    for kind in kinds:
-        rows = {m: p["kl retain"] for m, p in found[kind]["unlearning"].items() if m != "nothing"}
-        orders[kind] = sorted(rows, key=rows.__getitem__)
-    lines += ["", "Methods by KL on the retain set, best first:", ""]
-    lines += [f"- {kind}: {', '.join(order)}" for kind, order in orders.items()]
-    lines += ["", "The trained twin has another seed, so its KL includes noise between seeds."]
-    lines += ["", "## Sizes (storage `counts`)", "", *sizes(), ""]
-    Path(target).write_text("\n".join(lines), encoding="utf-8")
+    rows = []
+    for attack in (name for name, numbers in first["counts"]["membership"].items() if "auc" in numbers):
+        for level in shown:
+            values = [[seed[kind]["membership"][attack]["auc"][level] for seed in seeds] for kind in kinds]
+            rows.append([f"{attack}, {level}", *map(cell, values)])
+    lines += table(["attack, copies", *kinds], rows)
+    blind = cell([seed["counts"]["membership"]["blind (bag of words)"]["auc all"] for seed in seeds])
+    lines += [f"A bag of words that never sees a model has an AUC of {blind}.", ""]
+    lines += verdict("AUC at 1 copy", ranked(seeds, "membership", lambda p: p["auc"][levels[0]]))
+    lines += ["## Extraction: share of members, greedy, 8 tokens", ""]
+    rows = []
+    for prefix in first["counts"]["extraction"]["greedy"]["greedy"]:
+        for level in shown:
+            values = [[s[k]["extraction"]["greedy"]["greedy"][prefix][level] for s in seeds] for k in kinds]
+            rows.append([f"{prefix}, {level}", *map(cell, values)])
+    gain = [[seed[kind]["extraction"]["greedy"]["gain per doubling"] for seed in seeds] for kind in kinds]
+    rows.append(["gain per doubling, whole prefix", *map(cell, gain)])
+    lines += table(["prefix tokens, copies", *kinds], rows)
+    lines += ["## Localization: recall at k of change / effect", ""]
+    rows = []
+    for method in first["counts"]["localization"]:
+        parts = []
+        for kind in ("counts", "ridge"):
+            pairs = [seed[kind]["localization"][method] for seed in seeds]
+            parts.append(" / ".join(cell([p[f"recall of {truth}"] for p in pairs]) for truth in ("change", "effect")))
+        rows.append([method, *parts])
+    lines += table(["method", "counts", "ridge"], rows)
+    lines += [
+        f"A trained model has no such truth. What can be compared: the rise of the loss when the {ZEROED} units with "
+        "the highest scores are set to 0.",
+        "",
+    ]
+    rows = [
+        [method, *(cell([seed[kind]["zeroed"][method] for seed in seeds]) for kind in kinds)]
+        for method in first["counts"]["zeroed"]
+    ]
+    lines += table(["method", *kinds], rows)
+    lines += verdict("that rise", ranked(seeds, "zeroed", float))
+    lines += [
+        "## Unlearning: distance to the retain twin",
+        "",
+        f"A twentieth of the members, {max(1, round(members / 20))} ",
+    ]
+    lines[-1] += (
+        "documents, is to be forgotten. Rates are swept; the best keeps most documents at the twin's forget loss."
+    )
+    lines.append("")
+    for name, digits in (
+        ("kl forget", 3),
+        ("kl retain", 3),
+        ("kept", 2),
+        ("relearn steps", 1),
+        ("loss after 4 bits", 2),
+    ):
+        rows = [
+            [method, *(cell([seed[kind]["unlearning"][method][name] for seed in seeds], digits) for kind in kinds)]
+            for method in first["counts"]["unlearning"]
+        ]
+        lines += table([name, *kinds], rows)
+    lines += verdict("KL on the retain set", ranked(seeds, "unlearning", lambda p: p["kl retain"], min))
+    lines += verdict("share of documents kept", ranked(seeds, "unlearning", lambda p: p["kept"]))
+    lines += ["The trained twin has another seed, so its KL includes the noise between seeds.", ""]
+    return "\n".join(lines)
+
+
+def main(target, members=60, epochs=4, seeds=3):
+    torch.set_num_threads(1)
+    found = []
+    for seed in range(seeds):
+        started = time.perf_counter()
+        found.append(one_seed(seed, members, epochs))
+        print(f"seed {seed}: {time.perf_counter() - started:.0f} s", flush=True)
+        # Keys of JSON are texts; the page is written from the values in memory.
+        Path(target).with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        Path(target).write_text(page(found, members, epochs), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1116,7 +1116,7 @@ def judge_promise(memory):
     need(set(claim["bounds"]) <= set(size), "memory.claim.bounds names something that is not a size")
     broken = [f"{name} is {n}, recorded is {recorded[name]}" for name, n in size.items() if n != recorded[name]]
     over = [(name, most) for name, most in claim["bounds"].items() if size[name] > most]
-    broken += [f"{name} is {size[name]}, promised is at most {most}" for name, most in over]
+    broken += [f"{name} is {size[name]}, guaranteed is at most {most}" for name, most in over]
     kept = "broken by the sizes" if over else "kept by the sizes" if claim["bounds"] else "no sizes are promised"
     unchecked = "".join(f"; not checked: {name}" for name in claim["properties"])
     return size, broken, f"{claim['paper']}, {claim['label']}: recorded, not derived again; {kept}{unchecked}"

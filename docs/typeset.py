@@ -1,4 +1,4 @@
-"""What `mkdocs build` does besides Markdown: formulas become MathML, and notebooks become pages.
+"""What `mkdocs build` does besides Markdown: formulas become MathML, notebooks become pages, live pages are built.
 
 `$…$` and `$$…$$` are found by pymdownx.arithmatex, which leaves code alone, and translated here while the site is
 built: browsers draw MathML themselves, so a reader needs no script and no server. GitHub renders the same dollars.
@@ -19,6 +19,8 @@ from typing import Any
 from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+
+from byheart.pages import built
 
 NOTEBOOKS = Path(__file__).parent.parent / "examples" / "notebooks"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
@@ -95,7 +97,11 @@ def _closing(text: str, opening: int) -> int:
 
 
 def on_files(files: Files, config: Any, **_: object) -> Files:
-    """Adds a page and the file itself for every notebook."""
+    """Add a page and the file itself for every notebook, and the live pages."""
+    for path, text in built().items():
+        if (old := files.get_file_from_path(path.name)) is not None:
+            files.remove(old)
+        files.append(File.generated(config, path.name, content=text))
     for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
         page = as_markdown(json.loads(notebook.read_text(encoding="utf-8")), notebook.name)
         files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=page))

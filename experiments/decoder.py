@@ -1,4 +1,4 @@
-"""The numbers and pictures of docs/decoder.md: the paper's figure redone, closed form beside trained.
+"""The numbers and pictures of docs/research/decoder.md: the paper's figure redone, closed form beside trained.
 
     python experiments/decoder.py stories.jsonl                       everything; an hour, most of it Adam
     python experiments/decoder.py stories.jsonl --parts corpus gap     only these of the parts
@@ -313,7 +313,7 @@ def draw_parameters(path: Path, found: list[tuple[int, ...]]) -> None:
 
 
 def write(docs: Path, name: str, table: Sequence[Sequence[str]], sentence: str = "") -> None:
-    insert(docs / "decoder.md", name, markdown(table, sentence))
+    insert(docs / "research" / "decoder.md", name, markdown(table, sentence))
 
 
 PARTS: dict[str, Any] = {

@@ -104,11 +104,10 @@ def _branch(branch: str, depth: int) -> Callable[..., Tensor]:
         machine = step.__self__  # type: ignore[attr-defined]
         if at != depth:
             return step(h, at, positions, cache)
-        own = machine.decoder.layers[at]
-        mixed = machine.attention(machine.norm(h, own.attention_norm, "attention"), own.attention, at, positions, cache)
-        after = h + (FACTOR if branch == "attention" else 1.0) * mixed
-        inner = machine.mlp(machine.norm(h if machine.shape.parallel else after, own.mlp_norm, "mlp"), own.mlp)
-        return after + (FACTOR if branch == "mlp" else 1.0) * inner
+        mixed = (FACTOR if branch == "attention" else 1.0) * machine.attention_branch(h, at, positions, cache)
+        after = machine.add(h, mixed, "attention")
+        inner = (FACTOR if branch == "mlp" else 1.0) * machine.mlp_branch(h if machine.shape.parallel else after, at)
+        return machine.add(after, inner, "mlp")
 
     return layer
 

@@ -19,6 +19,7 @@ from byheart.checkpoints.proof.config import Rotary
 from byheart.checkpoints.proof.decoder import Layer, Mlp, Norm, StockAttention
 from byheart.checkpoints.suite.machine import Cache, Tensor
 from byheart.checkpoints.suite.mutants._base import Mutant, changed, each_layer, wrapped
+from byheart.checkpoints.suite.mutants.layers import norms_of
 
 FAMILY = "held out"
 
@@ -217,15 +218,14 @@ def _norms(mutant: Callable[..., Mutant], decoder: StockDecoder) -> Iterator[Mut
         changed(
             decoder,
             layers=tuple(
-                replace(layer, attention_norm=_clipped(layer.attention_norm), mlp_norm=_clipped(layer.mlp_norm))
-                for layer in decoder.layers
+                _with_norms(layer, _clipped, [name for name, _ in norms_of(layer)]) for layer in decoder.layers
             ),
         ),
     )
     yield Mutant(
         "weight of the last attention norm 1.1 times",
         FAMILY,
-        each_layer(decoder, lambda layer: replace(layer, attention_norm=_louder(layer.attention_norm)), only=last),
+        each_layer(decoder, _louder_norm, only=last),
     )
     yield mutant(
         "final norm applied twice",
@@ -237,6 +237,15 @@ def _norms(mutant: Callable[..., Mutant], decoder: StockDecoder) -> Iterator[Mut
             step(x, norm, at) if at in "qk" else step(x, norm, at) + 0.5 * x.mean(-1, keepdim=True)
         ),
     )
+
+
+def _louder_norm(layer: Layer) -> Layer:
+    return _with_norms(layer, _louder, [norms_of(layer)[0][0]])
+
+
+def _with_norms(layer: Layer, change: Callable[[Norm], Norm], names: list[str]) -> Layer:
+    changes: dict[str, Any] = {name: change(getattr(layer, name)) for name in names}
+    return replace(layer, **changes)
 
 
 def _clipped(norm: Norm) -> Norm:

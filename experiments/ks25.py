@@ -1,4 +1,4 @@
-"""The numbers and pictures of docs/ks25.md: promised and measured sizes, and how they grow.
+"""The numbers and pictures of docs/research/ks25.md: guaranteed and measured sizes, and how they grow.
 
     python experiments/ks25.py                    everything, a few minutes
     python experiments/ks25.py length bits        only these parts (a wrong name lists them)
@@ -58,11 +58,11 @@ def number(value: float) -> str:
     return f"{value:,.0f}"
 
 
-# --- promised and measured, theorem by theorem
+# --- guaranteed and measured, theorem by theorem
 
 
 def sizes(docs: Path) -> None:
-    """Every construction and form on data of one size: what was promised, what came out."""
+    """Every construction and form on data of one size: what was guaranteed, what came out."""
     N, n, d, C = 200, 8, 4, 10
     rows, labels = vectors(N, n, d), classes(N, C)
     short, each = vectors(40, n, d), classes((40, n), C)
@@ -100,22 +100,22 @@ def length(docs: Path) -> None:
     """Next-token: parameters against the length n of the sequences, at a fixed number N of them."""
     N, d, C = 100, 4, 2
     lengths = [4, 8, 16, 64, 256, 1024]
-    built, promised = [], []
+    built, guaranteed = [], []
     table = [["n", *map(str, lengths)]]
     for n in lengths:
         memory = proved(vectors(N, n, d), classes(N, C), "ks25")
         built.append(memory.size.parameters)
-        promised.append(_paper_promise(memory))
+        guaranteed.append(_paper_guarantee(memory))
         print("length", n, built[-1], memory.seconds, flush=True)
     least = int(lower_bound(task="next-token", N=N, n=8, d=d, C=C).parameters)
     table.append(["parameters, built", *map(number, built)])
-    table.append(["promised by Theorem B.1", *map(number, promised)])
+    table.append(["guaranteed by Theorem B.1", *map(number, guaranteed)])
     table.append(["built, relative to n = 8", *(f"{value / built[1]:.2f}" for value in built)])
     write(docs, "length", table)
     with styled():
         figure = new_figure(width=7.0, height=4.4)
         axes = figure.axes[0]
-        axes.plot(lengths, promised, "--", color="#7F7F7F", label="KS25's promise: log n only")
+        axes.plot(lengths, guaranteed, "--", color="#7F7F7F", label="KS25's guarantee: log n only")
         axes.plot(lengths, built, marker(0) + "-", color=colour(0), label="ks25, built and certified")
         axes.axhline(least, linestyle=":", color="#000000", label="no network below")
         label_axes(axes, f"Next-token: {N} sequences, whatever their length", "sequence length n", "parameters")
@@ -123,7 +123,7 @@ def length(docs: Path) -> None:
     save(figure, docs / "pictures" / "ks25-length.png")
 
 
-def _paper_promise(memory: Memory) -> int:
+def _paper_guarantee(memory: Memory) -> int:
     data = memory.dataset
     if data is None:
         raise SystemExit("the memory has no data set")
@@ -142,22 +142,26 @@ def _paper_promise(memory: Memory) -> int:
 def tokens(docs: Path) -> None:
     """Seq-to-seq: parameters against the number nN of labels."""
     pairs = [(16, 8), (32, 8), (64, 8), (64, 16), (128, 16), (256, 16), (256, 32)]
-    counts, built, promised = [], [], []
+    counts, built, guaranteed = [], [], []
     for N, n in pairs:
         memory = proved(vectors(N, n, 4), classes((N, n), 2), "ks25", "seq-to-seq")
         counts.append(N * n)
         built.append(memory.size.parameters)
-        promised.append(_paper_promise(memory))
+        guaranteed.append(_paper_guarantee(memory))
         print("tokens", N, n, built[-1], memory.seconds, flush=True)
     slope = exponent(counts, built)
     table = [["N × n", *(f"{N} × {n}" for N, n in pairs)], ["nN", *map(number, counts)]]
-    table += [["parameters, built", *map(number, built)], ["promised by Corollary 4.1", *map(number, promised)]]
+    table += [["parameters, built", *map(number, built)], ["guaranteed by Corollary 4.1", *map(number, guaranteed)]]
     write(docs, "tokens", table, f"Built networks grow like (nN)^{slope:.2f}.")
     with styled():
         figure = new_figure(width=7.0, height=4.4)
         axes = figure.axes[0]
         axes.plot(
-            counts, promised, "--", color="#7F7F7F", label=f"KS25's promise, (nN)^{exponent(counts, promised):.2f}"
+            counts,
+            guaranteed,
+            "--",
+            color="#7F7F7F",
+            label=f"KS25's guarantee, (nN)^{exponent(counts, guaranteed):.2f}",
         )
         axes.plot(counts, built, marker(0) + "-", color=colour(0), label=f"ks25, built: (nN)^{slope:.2f}")
         label_axes(axes, "Seq-to-seq: one label per token", "labels nN", "parameters")
@@ -173,9 +177,9 @@ def bits(docs: Path) -> None:
     built = [proved(rows, labels, "ks25-limited", constants="paper", bits_parameter=B) for B in chosen]
     table = [["B", *map(str, chosen)]]
     table.append(["bits per weight, measured", *(str(m.size.max_bits) for m in built)])
-    table.append(["bits per weight, promised", *(str(m.claim.bounds["max_bits"]) for m in built)])
+    table.append(["bits per weight, guaranteed", *(str(m.claim.bounds["max_bits"]) for m in built)])
     table.append(["parameters, measured", *(number(m.size.parameters) for m in built)])
-    table.append(["parameters, promised", *(number(m.claim.bounds["parameters"]) for m in built)])
+    table.append(["parameters, guaranteed", *(number(m.claim.bounds["parameters"]) for m in built)])
     table.append(["parameters × bits", *(number(m.size.parameters * m.size.max_bits) for m in built)])
     table.append(["total bits, measured", *(number(m.size.total_bits) for m in built)])
     write(docs, "bits", table)
@@ -297,7 +301,7 @@ def approximate(docs: Path) -> None:
 
 
 def write(docs: Path, name: str, table: Sequence[Sequence[str]], sentence: str = "") -> None:
-    insert(docs / "ks25.md", name, markdown(table, sentence))
+    insert(docs / "research" / "ks25.md", name, markdown(table, sentence))
 
 
 PARTS: dict[str, Callable[[Path], None]] = {

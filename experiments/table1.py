@@ -1,4 +1,4 @@
-"""Table 1 on real and random data: the tables and pictures of docs/table1.md.
+"""Table 1 on real and random data: the tables and pictures of docs/research/table1.md.
 
     python experiments/table1.py [--time-limit 120] [--sizes 100,300,1000,3000] [--only data|growth]
 
@@ -85,12 +85,12 @@ def main() -> None:
     arguments = parser.parse_args()
     sizes = [int(size) for size in arguments.sizes.split(",")]
     if arguments.only != "growth":
-        insert(DOCS / "table1.md", "table 1", markdown(entity_table(arguments.time_limit)))
+        insert(DOCS / "research" / "table1.md", "table 1", markdown(entity_table(arguments.time_limit)))
     if arguments.only == "data":
         return
     for task, n, d in (("next-token", 8, 8), ("seq-to-seq", 4, 4)):
         parts = compare_growth([random_dataset(N, n, d, 2, task) for N in sizes], time_limit=arguments.time_limit)
-        insert(DOCS / "table1.md", f"growth {task}", growth_markdown(parts))
+        insert(DOCS / "research" / "table1.md", f"growth {task}", growth_markdown(parts))
         for quantity in ("parameters", "total_bits"):
             path = DOCS / "pictures" / f"table1-{task}-{quantity.replace('_', '-')}.svg"
             picture_file(parts, quantity, path)

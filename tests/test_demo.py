@@ -1,4 +1,4 @@
-"""The demo says what it promises to say, on a handful of rows."""
+"""The demo says what it guarantees to say, on a handful of rows."""
 
 import html.entities
 
@@ -18,7 +18,7 @@ def test_demo_proves_saves_and_explains(few_entities, tmp_path, capsys):
     assert demo.main([str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "proved" in printed
-    assert all(part in printed for part in ("guaranteed", "measured", "lower bound", "≂̸", "é"))
+    assert all(part in printed for part in ("budget", "measured", "lower bound", "≂̸", "é"))
     memory = byheart.load(tmp_path / "html-entities.byheart")
     assert memory.predict(["copy;"]) == ["©"]
     assert f"{memory.size.parameters:,}" in printed

@@ -151,7 +151,7 @@ def test_deploy_divides_its_work_too(table, submitted, monkeypatch):
     monkeypatch.setattr("byheart.build.native.solve.FIRST_KEYS", 100)
     written = []
     for name, more in (("one.onnx", ()), ("two.onnx", ("--executor", "threads:2", "--resume", str(table) + ".kept"))):
-        flags = ["deploy", str(table), "--quiet", "-o", str(table.with_name(name)), *more]
+        flags = ["deploy", str(table), "--quiet", "--as", "network", "-o", str(table.with_name(name)), *more]
         result = CliRunner().invoke(commands, flags, standalone_mode=False)
         assert result.exception is None, result.exception
         written.append(table.with_name(name).read_bytes())

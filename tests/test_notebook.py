@@ -45,7 +45,7 @@ def test_a_memory_and_its_certificate():
     assert "2 rows by heart: ks25, proved" in text and "&lt;script&gt;" in text
     assert f"{memory.size.parameters:,}" in text and f"{memory.claim.bounds['parameters']:,}" in text
     text = checked(memory.certificate._repr_html_())
-    assert "proved: every label was reproduced" in text and "2 rows, 2 asked, 2 agree" in text
+    assert "proved: every label was reproduced" in text and "2 rows, 2 evaluated, 2 agree" in text
     refuted = memory.verify(["ab", "ba"], ["</div>", HOSTILE])
     assert checked(refuted._repr_html_()).strip().startswith("refuted: ")
 

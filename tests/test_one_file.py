@@ -48,7 +48,7 @@ def test_a_toy_construction():
 
     memory = byheart.memorize(["ab", "ba"], [1, 2], construction="toy", progress=False)
     assert memory.predict(["ab"]) == [1] and memory.certificate.verdict == "proved"
-    assert memory.certificate.promised == {}, "a construction without a promise promises nothing"
+    assert memory.certificate.promised == {}, "a construction without a guarantee guarantees nothing"
     assert byheart.constructions()["toy"].summary == "nilsson65 by another name"
 
 
@@ -87,7 +87,7 @@ from byheart.paper import Ref, cite
 REF = Ref(cite("TOY", "A toy"), "Theorem 1")
 
 @register("toy", summary="nilsson65 by another name", ref=REF, tasks=(Task.NEXT_TOKEN,), floats=True,
-          promise=lambda dataset, options: Claim(REF, bounds={"depth": 9}, formulas={"depth": "9"}))
+          guarantee=lambda dataset, options: Claim(REF, bounds={"depth": 9}, formulas={"depth": "9"}))
 def build(dataset, *, seed, progress):
     return Construction(build_nilsson65(dataset, seed=seed, progress=progress).network)
 """,

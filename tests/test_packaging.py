@@ -235,7 +235,7 @@ except errors.FileFormatError as error:
 
 @pytest.mark.slow
 def test_a_user_s_program_is_strictly_typed(tmp_path):
-    """`py.typed` promises that a type checker sees byheart as byheart's own does."""
+    """`py.typed` guarantees that a type checker sees byheart as byheart's own does."""
     (tmp_path / "program.py").write_text(USER, encoding="utf-8")
     # The project's settings are strict, and skip libraries such as torch, which would take minutes to read.
     command = [

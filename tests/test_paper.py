@@ -147,7 +147,7 @@ def test_a_paper_is_found_by_its_authors(found, words, paper):
 
 def test_a_short_name_stands_for_one_paper():
     assert cite("KS25", PAPERS["KS25"]) == "KS25"
-    with pytest.raises(KeyError, match="KS25 already stands for"):
+    with pytest.raises(KeyError, match="KS25 already names"):
         cite("KS25", "Another paper")
 
 

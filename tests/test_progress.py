@@ -102,7 +102,7 @@ def test_deploying_is_logged_too(caplog):
     pytest.importorskip("onnxruntime", reason="needs byheart[onnx]")
     caplog.set_level(logging.INFO, "byheart")
     table = {"word": ["cat", "act", None], "kind": ["animal", "deed", "?"]}
-    byheart.deploy(table, abstain_bits=0, missing="drop", progress=False)
+    byheart.deploy(table, form="network", abstain_bits=0, missing="drop", progress=False)
     stages = [record.stage for record in caplog.records if record.levelname == "INFO"]
     assert stages == ["reading", "building native", "proving", "exporting"]
     assert [record.left_out for record in caplog.records if record.levelname == "WARNING"] == [{"--missing drop": 1}]
@@ -116,7 +116,7 @@ def test_what_is_left_out_is_a_warning(caplog, capfd):
     assert found == [
         ("WARNING", {"missing=drop": 1}), ("WARNING", {"conflicts=first": 1}), ("WARNING", {"missing=drop": 1}),
     ]  # fmt: skip
-    assert "left out: 1 by missing=drop" in caplog.messages[0]
+    assert "omitted: 1 by missing=drop" in caplog.messages[0]
     assert capfd.readouterr().err == "", "and nothing reaches standard error unless somebody wants it"
 
 

@@ -78,11 +78,15 @@ def test_numbers_are_taken_exactly():
 
 def test_conflicts():
     rows, classes = [[1.0]] * 3 + [[2.0]], ["a", "b", "b", "a"]
-    assert MemoryClassifier().fit(rows, classes).predict([[1.0]]).tolist() == ["b"]
-    assert MemoryClassifier(conflicts="first").fit(rows, classes).predict([[1.0]]).tolist() == ["a"]
-    assert not MemoryClassifier(conflicts="drop").fit(rows, classes).known([[1.0]]).any()
-    with pytest.raises(ConflictError):
+    with pytest.warns(UserWarning, match="1 of 4 rows .*conflicts='majority'"):
+        assert MemoryClassifier().fit(rows, classes).predict([[1.0]]).tolist() == ["b"]
+    with pytest.warns(UserWarning, match="2 of 4 rows"):
+        assert MemoryClassifier(conflicts="first").fit(rows, classes).predict([[1.0]]).tolist() == ["a"]
+    with pytest.warns(UserWarning, match="3 of 4 rows"):
+        assert not MemoryClassifier(conflicts="drop").fit(rows, classes).known([[1.0]]).any()
+    with pytest.raises(ConflictError, match="conflicts=") as refused:
         MemoryClassifier(conflicts="error").fit(rows, classes)
+    assert "--" not in str(refused.value)
     with pytest.raises(OptionError, match="majority"):
         MemoryClassifier(conflicts="last").fit(rows, classes)
 
@@ -147,6 +151,7 @@ def test_cloning_and_pickling(model):
         "construction": "ks25",
         "abstain_bits": 0,
         "conflicts": "majority",
+        "missing": "error",
         "outlier_label": None,
         "seed": 3,
         "options": {"form": "residual"},
@@ -178,3 +183,56 @@ def test_a_column_of_numbers_that_is_not_declared_as_one(kind):
     frame = pandas.DataFrame({"a": [3.0, 1.0], "b": pandas.Series([1, 1], dtype=kind)})
     model = MemoryClassifier().fit(frame, ["x", "y"])
     assert model.predict(frame).tolist() == ["x", "y"]
+
+
+def test_missing_cells_are_refused_dropped_or_values():
+    pandas = pytest.importorskip("pandas")
+    rows, classes = np.array([[1.0, np.nan], [2.0, 3.0], [5.0, 6.0]]), [0, 1, 0]
+    with pytest.raises(ValueError, match="missing='drop' or missing='label'"):
+        MemoryClassifier().fit(rows, classes)
+    with pytest.raises(OptionError, match="error, drop, label"):
+        MemoryClassifier(missing="ignore").fit(rows, classes)
+    assert MemoryClassifier(missing="drop").fit(rows, classes).known(rows).tolist() == [False, True, True]
+    model = MemoryClassifier(missing="label").fit(rows, classes)
+    assert model.predict(rows).tolist() == classes
+    assert model.known([[2.0, np.nan], [np.nan, np.nan]]).tolist() == [False, False]
+    texts = pandas.DataFrame({"a": ["x", None], "b": ["q", "r"]})
+    with pytest.raises(DataError, match="missing='drop'") as refused:
+        MemoryClassifier().fit(texts, [0, 1])
+    assert "--" not in str(refused.value)
+    assert MemoryClassifier(missing="label").fit(texts, [0, 1]).predict(texts).tolist() == [0, 1]
+
+
+def test_rounded_queries_are_a_warning():
+    rows = np.array([[0.1], [0.2], [0.5]])
+    model = MemoryClassifier().fit(rows, [0, 1, 2])
+    with pytest.warns(UserWarning, match="2 of 3 rows are unknown; X is float32, the training rows are float64"):
+        assert model.known(rows.astype(np.float32)).tolist() == [False, False, True]
+    assert model.known(np.array([[0.5]], dtype=np.float32)).all(), "no warning where nothing was rounded"
+
+
+def test_long_whole_numbers_beside_decimals_keep_every_digit():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [2**53 + 1, 5, 7], "b": [0.5, 0.25, 1.5]})
+    model = MemoryClassifier().fit(frame, ["x", "y", "z"])
+    assert model.predict(frame).tolist() == ["x", "y", "z"]
+    near = pandas.DataFrame({"a": [2**53, 2**53 + 2], "b": [0.5, 0.5]})
+    assert not model.known(near).any()
+    model = MemoryClassifier().fit([[2**53 + 1, 0.5], [5, 0.25]], ["x", "y"])
+    assert model.known([[2.0**53, 0.5], [2**53 + 1, 0.5], [5.0, 0.25]]).tolist() == [False, True, True]
+
+
+def test_decimals_go_to_pytorch_and_onnx(tmp_path):
+    """Decimals have no short binary form: their numbers become names, as in a deployed table."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("torch")
+    rows = ROWS + 0.1
+    memory = MemoryClassifier().fit(rows, CLASSES).memory_
+    with pytest.warns(UserWarning, match="as construction native"):
+        memory.to_onnx(tmp_path / "rows.onnx")
+    assert (tmp_path / "rows.onnx").stat().st_size
+    with pytest.warns(UserWarning, match="as construction native"):
+        module = memory.to_torch()
+    names = sorted(set(CLASSES.tolist()))
+    assert [names[k] for k in module.answers(rows.tolist())] == CLASSES.tolist()
+    assert module.answers([[0.6, 4.1], [9.0, 9.0]])[1] == module.labels[-1]

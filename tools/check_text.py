@@ -34,8 +34,9 @@ PHRASES = {
 }
 
 # Documents in which words are quoted or generated from papers.
-EXEMPT = ("docs/research", "docs/paper-map.md", "docs/live.html", "docs/api.md")
-REFERENCE = ("docs/paper-map.md", "docs/file-format.md", "docs/command-line.md", "docs/api.md")
+EXEMPT = ("docs/research", "docs/paper-map.md", "docs/api.md")
+BUILT = ("live.html", "one-scroll.html")  # written by `make docs`
+REFERENCE = ("docs/paper-map.md", "docs/reading-guide.md", "docs/file-format.md", "docs/command-line.md", "docs/api.md")
 
 
 def pages() -> list[Path]:
@@ -77,6 +78,8 @@ def links(paths: list[Path]) -> list[str]:
         text = page.read_text(encoding="utf-8")
         for target, anchor in re.findall(r"\]\(([^)#:\s]*)(#[^)\s]*)?\)", text):
             file = page if not target else (page.parent / target).resolve()
+            if file.name in BUILT:
+                continue
             if not file.exists():
                 found.append(f"{page.relative_to(ROOT)}: links to {target}, which does not exist")
             elif anchor and file.suffix == ".md" and anchor[1:] not in headings(file):
@@ -91,7 +94,13 @@ def headings(page: Path) -> set[str]:
 
 
 def long_pages(paths: list[Path]) -> list[str]:
-    counts = {page.relative_to(ROOT): len(page.read_text(encoding="utf-8").split()) for page in paths}
+    """Pages with more prose than LONGEST_PAGE; tables do not count."""
+    counts = {
+        page.relative_to(ROOT): sum(
+            len(line.split()) for line in page.read_text(encoding="utf-8").splitlines() if not line.startswith("|")
+        )
+        for page in paths
+    }
     return [
         f"{page}: {count:,} words, more than {LONGEST_PAGE:,}"
         for page, count in counts.items()

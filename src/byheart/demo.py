@@ -1,8 +1,8 @@
 """The demo: a table that ships with Python, memorized. `make demo`, or `python -m byheart.demo [FOLDER]`.
 
 Memorizes the names of all HTML entities (`html.entities.html5`: spelling -> characters), certifies the network, saves
-it, loads it again, queries a few names, and prints the guaranteed size, the measured size and
-the hardest table of that size needs.
+it, loads it again, queries a few names, and prints the budget, the measured size and
+the worst-case lower bound.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def size_table(memory: byheart.Memory) -> Table:
     """Guaranteed size, measured size and lower bound side by side."""
     table = Table(title=f"How large is it? ({memory.claim.ref})", title_style="bold", title_justify="left")
     table.add_column("")
-    table.add_column("guaranteed", justify="right")
+    table.add_column(memory.claim.limit, justify="right")
     table.add_column("measured", justify="right", style="bold")
     table.add_column("lower bound", justify="right")
     for row in size_rows(memory):
-        table.add_row(row.meaning, _number(row.promised), _number(row.measured), _number(row.hardest))
+        table.add_row(row.meaning, _number(row.guaranteed), _number(row.measured), _number(row.lower_bound))
     return table
 
 
@@ -87,7 +87,7 @@ def _conclude(console: Console, memory: byheart.Memory, count: int) -> int:
         return 1
     console.print(
         f"Verdict: [bold green]proved[/]. Each of the {count:,} names went through the network in exact arithmetic, "
-        "without rounding, and gives the correct characters; the network is no larger than guaranteed."
+        "without rounding, and gives the correct characters; the network is within its budget."
     )
     return 0
 

@@ -151,7 +151,7 @@ def digest(value: Any) -> str:
 
 
 def parse(text: str) -> Any:
-    """JSON without fractions, NaN and keys that stand twice; a ValueError (often a FileFormatError) for anything else.
+    """JSON without fractions, NaN and repeated keys; a ValueError (often a FileFormatError) for anything else.
 
     Python's own reader keeps the last of two equal keys, and another reader may keep the first: a text with two
     meanings is refused.
@@ -171,7 +171,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def repeated_key(pairs: list[tuple[str, Any]]) -> str | None:
-    """The first key of a JSON object that stands in it again; for hooks of readers, which say so in their own words.
+    """The first key of a JSON object that is repeated; for hooks of readers, which report it in their own words.
 
     >>> repeated_key([("a", 1), ("b", 2), ("a", 3)])
     'a'

@@ -1,8 +1,9 @@
 """Writes the pages that are made from registries: `python -m byheart.pages [--check]`.
 
-docs/paper-map.md comes from the labels in the code, the tables of constructions in docs/constructions.md and
-docs/choose.md from the registry, the manual page docs/byheart.1 from the command line's own help.
-docs/live.html is the page that `byheart explain` writes.
+docs/paper-map.md and docs/reading-guide.md come from the labels in the code, the tables of constructions in
+docs/constructions.md and docs/choose.md from the registry, the manual page docs/byheart.1 from the command line's own
+help. `docs/live.html` (what `byheart explain` writes) and `docs/one-scroll.html` (its article alone) are built with the
+site and are not kept in git.
 
 The registry fills as modules are imported, so every package that holds paper statements is walked first:
 
@@ -28,10 +29,12 @@ from byheart.cli.paper import fill_registry
 from byheart.data.task import Task
 from byheart.paper import PAPERS, Entry, entries
 from byheart.report import explain
+from byheart.report import reading_guide as guide
+from byheart.report.article import one_scroll
 from byheart.version import __version__
 
 PAPER_MAP, TABLE, CHOOSE = Path("docs/paper-map.md"), Path("docs/constructions.md"), Path("docs/choose.md")
-MANUAL, LIVE = Path("docs/byheart.1"), Path("docs/live.html")
+MANUAL, GUIDE = Path("docs/byheart.1"), Path("docs/reading-guide.md")
 DEFAULT = "compact"
 
 INTRODUCTION = """\
@@ -107,7 +110,7 @@ def _listed() -> list[tuple[str, Listing]]:
 
 def written() -> dict[Path, str]:
     """Every page, as it should be, that is made from the registries."""
-    pages = {PAPER_MAP: render(collect()), MANUAL: manual(), LIVE: live_page()}
+    pages = {PAPER_MAP: render(collect()), MANUAL: manual(), GUIDE: guide.render(collect())}
     for page, text in ((TABLE, construction_table()), (CHOOSE, construction_words())):
         pages[page] = between(page.read_text(encoding="utf-8"), "constructions", text)
     return pages
@@ -121,7 +124,7 @@ def manual() -> str:
         '.\\" -*- coding: utf-8 -*-',
         f'.TH BYHEART 1 "" "byheart {__version__}" "User Commands"',
         ".SH NAME",
-        "byheart \\- Transformers that know a data set by heart, exactly, with a proof",
+        "byheart \\- Transformers that store a data set exactly, with a proof",
         ".SH SYNOPSIS",
         ".B byheart",
         "COMMAND [OPTIONS] [ARGUMENTS]",
@@ -174,9 +177,9 @@ def _escaped(text: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def live_page() -> str:
-    """The live page with its five words; the same rows and seed give the same page."""
-    return explain() + "\n"
+def built() -> dict[Path, str]:
+    """Pages that are built with the site and not kept in git; the same rows and seed give the same pages."""
+    return {Path("docs/live.html"): explain() + "\n", Path("docs/one-scroll.html"): one_scroll() + "\n"}
 
 
 def between(page: str, name: str, text: str) -> str:
@@ -194,10 +197,10 @@ def between(page: str, name: str, text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes the pages, or with `--check` says which are stale; run from the project's top folder."""
+    """Writes the pages, or with `--check` reports which are stale; run from the project's top folder."""
     stale = [page for page, text in written().items() if not page.exists() or page.read_text(encoding="utf-8") != text]
     if "--check" not in arguments:
-        for page, text in written().items():
+        for page, text in {**written(), **built()}.items():
             page.write_text(text, encoding="utf-8")
         return 0
     for page in stale:

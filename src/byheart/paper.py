@@ -33,13 +33,13 @@ PAPERS = {
 
 
 def cite(short: str, citation: str) -> str:
-    """Makes a paper known under a short name: for a theorem whose paper no other room quotes.
+    """Makes a paper known under a short name: for a theorem whose paper no other package quotes.
 
     >>> cite("KS25", PAPERS["KS25"])
     'KS25'
     """
     if PAPERS.setdefault(short, citation) != citation:
-        raise KeyError(f"{short} already stands for {PAPERS[short]}")
+        raise KeyError(f"{short} already names {PAPERS[short]}")
     return short
 
 
@@ -62,8 +62,8 @@ class Ref:
 class Entry:
     """One line of the paper map: a label, its statement in words, the code, the test, and what came of it.
 
-    `status`: built, a number, checked, …; "partly: …" and "out of reach: …" say why. Without code, module and name are
-    empty.
+    `status`: built, a number, checked, …; "partly: …" and "out of reach: …" give the reason. Without code, module and
+    name are empty.
     """
 
     ref: Ref
@@ -84,13 +84,13 @@ _ENTRIES: dict[tuple[Ref, str, str], Entry] = {}
 T = TypeVar("T", bound=Callable[..., object])
 
 
-_STATUS = {"theory": "a number", "certify": "checked"}  # what code of a room does; of any other: built
+_STATUS = {"theory": "a number", "certify": "checked"}  # what code of a package does; of any other: built
 
 
 def implements(ref: Ref, statement: str, test: str, partly: str = "") -> Callable[[T], T]:
     """Registers the decorated function or class as the code of `ref`; `test` is the path of its test file.
 
-    `partly` says what is weaker here than in the paper.
+    `partly` states what is weaker here than in the paper.
     """
 
     def register(code: T) -> T:
@@ -109,7 +109,7 @@ def state(ref: Ref, statement: str, status: str, *, code: str = "", test: str = 
 
 
 def entries() -> list[Entry]:
-    """Every registered entry, sorted by paper and label (import the rooms first to fill the registry)."""
+    """Every registered entry, sorted by paper and label (import the packages first to fill the registry)."""
     return sorted(_ENTRIES.values(), key=lambda e: (e.ref, e.module, e.name))
 
 

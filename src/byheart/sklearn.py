@@ -13,12 +13,15 @@ are recognised (except with probability 2^-abstain_bits): `predict` gives them a
 from __future__ import annotations
 
 import math
+import re
+import warnings
 from typing import Any
 
 import numpy as np
 
+from byheart.data.missing import POLICIES as MISSING
 from byheart.data.values import UNKNOWN, is_missing, key, plain
-from byheart.errors import DataError, MissingExtraError
+from byheart.errors import DataError, MissingExtraError, OptionError
 from byheart.export.request import unknown_mark
 from byheart.memory import Memory, memorize
 
@@ -33,16 +36,29 @@ _TEXT_COLUMNS = ("object", "str", "category", "categorical", "enum")  # beginnin
 
 
 class MemoryClassifier(ClassifierMixin, BaseEstimator):
-    """Knows its training rows by heart.
+    """Store the training rows exactly.
 
-    Parameters: `construction`, `seed` and `options` as for `byheart.memorize`; `abstain_bits`: how surely unseen rows
-    are refused (0 where a construction has no such option); `conflicts`: what to do with equal rows of different
-    classes: `majority`, `first`, `drop` or `error`; `outlier_label`: what `predict` says about rows that the memory
-    does not know, as in RadiusNeighborsClassifier: None for a value that is none of the classes ("<unknown>", NaN, the
-    least whole number, None for truth values), `"most_frequent"`, or a value of your own. Rows are fixed-length: every
-    column is a token (numbers are taken exactly, texts as symbols) and its place matters.
+    Rows have a fixed length: every column is a token (numbers are read exactly, texts as symbols) and its place
+    matters.
 
-    Attributes: `memory_` (the certified memory), `classes_`, `class_prior_`, `n_features_in_`, `feature_names_in_`.
+    Args:
+        construction: As for `byheart.memorize`.
+        abstain_bits: One unknown row in 2^`abstain_bits` is accepted; 0 where a construction has no such option.
+        conflicts: What happens to equal rows of different classes: `majority`, `first`, `drop` or `error`. A warning
+            counts the dropped rows.
+        missing: What happens to missing cells: `error`, `drop` the rows, or `label`: a value of its own.
+        outlier_label: What `predict` returns for unknown rows, as in RadiusNeighborsClassifier: None for a value that
+            is not one of the classes ("<unknown>", NaN, the least whole number, None for truth values),
+            `"most_frequent"`, or a value of your own.
+        seed: As for `byheart.memorize`.
+        options: Further options of the construction.
+
+    Attributes:
+        memory_: The certified memory.
+        classes_: The classes.
+        class_prior_: Their frequencies.
+        n_features_in_: The number of columns.
+        feature_names_in_: The names of the columns, where X has them.
     """
 
     def __init__(
@@ -51,6 +67,7 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
         *,
         abstain_bits: int = 16,
         conflicts: str = "majority",
+        missing: str = "error",
         outlier_label: Any = None,
         seed: int = 0,
         options: dict[str, Any] | None = None,
@@ -58,13 +75,21 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
         self.construction = construction
         self.abstain_bits = abstain_bits
         self.conflicts = conflicts
+        self.missing = missing
         self.outlier_label = outlier_label
         self.seed = seed
         self.options = options
 
     def fit(self, X: Any, y: Any) -> MemoryClassifier:
-        """Memorizes the rows of X with the classes y."""
-        X = _validated(self, X, reset=True)
+        """Memorize the rows of X with the classes y."""
+        if self.missing not in MISSING:
+            raise OptionError(f"missing={self.missing!r} is not one of {', '.join(MISSING)}")
+        try:
+            X = _validated(self, X, reset=True)
+        except ValueError as error:
+            if "contains NaN" not in str(error):
+                raise
+            raise ValueError(f"{error} Or choose missing='drop' or missing='label'.") from None
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         _check_one_type(y, "y")
@@ -74,7 +99,15 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"X has {len(X)} rows, but y has {len(y)} classes")
         self.classes_, indices = np.unique(y, return_inverse=True)
         self.class_prior_ = np.bincount(indices, minlength=len(self.classes_)) / len(indices)
-        self.memory_ = _memorize(self, X, indices.tolist(), self.conflicts)
+        try:
+            self.memory_ = _memorize(self, X, indices.tolist(), self.conflicts)
+        except DataError as error:
+            # The messages of `memorize` name the flags of the command line.
+            raise type(error)(_as_parameters(str(error)), *error.args[1:]) from None
+        dropped = int(self.memory_.conflicts.get("rows_left_out", 0))
+        if dropped:
+            words = f"{dropped:,} of {len(X):,} rows equal another row of another class and are not memorized"
+            warnings.warn(f"{words} (conflicts={self.conflicts!r}; 'error' refuses them)", stacklevel=2)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -100,13 +133,21 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
 
     def _found(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return _ask(self.memory_, _validated(self, X, reset=False))
+        array = _validated(self, X, reset=False)
+        found = _ask(self.memory_, array)
+        _warn_rounded(self, array, found)
+        return found
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing != "error"
+        return tags
 
 
 class MemoryTransformer(TransformerMixin, BaseEstimator):
     """Rows to their context ids: row k of the training data's distinct rows becomes k, anything else -1.
 
-    The look-up is a memory whose labels are the row numbers: a perfect, certified hash of the training rows.
+    The lookup is a memory whose labels are the row numbers: a perfect, certified hash of the training rows.
     """
 
     def __init__(
@@ -123,7 +164,7 @@ class MemoryTransformer(TransformerMixin, BaseEstimator):
         self.options = options
 
     def fit(self, X: Any, y: Any = None) -> MemoryTransformer:
-        """Memorizes the number of every distinct row of X."""
+        """Memorize the number of every distinct row of X."""
         X = _validated(self, X, reset=True)
         numbers: dict[Any, int] = {}
         named = key if X.dtype == object else tuple
@@ -134,7 +175,10 @@ class MemoryTransformer(TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> np.ndarray:
         """The context id of every row, as one column.  # (rows, 1)"""
         check_is_fitted(self)
-        return _ask(self.memory_, _validated(self, X, reset=False))[:, None]
+        array = _validated(self, X, reset=False)
+        found = _ask(self.memory_, array)
+        _warn_rounded(self, array, found)
+        return found[:, None]
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """The one output column."""
@@ -181,16 +225,42 @@ def _memorize(estimator: Any, X: np.ndarray, labels: list[int], conflicts: str) 
         construction=estimator.construction,
         positions=True,
         conflicts=conflicts,
+        missing=getattr(estimator, "missing", "error"),
         seed=estimator.seed,
         progress=False,
         **options,
     )
 
 
+def _as_parameters(message: str) -> str:
+    """A message with the parameters of the estimator in place of flags.
+
+    >>> _as_parameters("choose --missing drop to leave these rows out, or --missing label")
+    "choose missing='drop' to leave these rows out, or missing='label'"
+    """
+    message = message.replace("--conflicts first, majority or drop (in Python: conflicts=)", "conflicts=")
+    return re.sub(r"--(missing|conflicts) ([a-z]+)", r"\1='\2'", message)
+
+
+def _warn_rounded(estimator: Any, X: np.ndarray, found: np.ndarray) -> None:
+    """Warn about unknown rows of another float type than the training rows: a rounded number is another number."""
+    fitted = estimator.fitted_dtype_
+    if X.dtype.kind == "f" and fitted.startswith("float") and X.dtype.name != fitted and (found < 0).any():
+        words = f"{int((found < 0).sum()):,} of {len(X):,} rows are unknown; X is {X.dtype.name}, the training rows"
+        warnings.warn(f"{words} are {fitted}, and a rounded number is another number", stacklevel=3)
+
+
 def _ask(memory: Memory, X: np.ndarray) -> np.ndarray:
     """The label of every row; -1 where the memory has none, or where the row holds a text that was never seen."""
     found = np.full(len(X), -1, dtype=np.int64)
     rows = np.arange(len(X))
+    if X.dtype == object or X.dtype.kind == "f":
+        rows = _answerable(memory, X)
+        if not len(rows):
+            return found
+        if len(rows) < len(X):
+            found[rows] = _ask(memory, X[rows])
+            return found
     symbols = memory.encoder.symbols
     tokens = _tokens(X.astype(object) if symbols is not None else X)
     if symbols is not None and not memory.abstains:
@@ -202,8 +272,72 @@ def _ask(memory: Memory, X: np.ndarray) -> np.ndarray:
     return found
 
 
+def _answerable(memory: Memory, X: np.ndarray) -> np.ndarray:
+    """The rows without missing cells; all rows where a missing cell is a value of the memory."""
+    symbols = memory.encoder.symbols
+    if symbols is not None and any(symbol is None for symbol in symbols):
+        return np.arange(len(X))
+    if X.dtype != object:
+        return np.flatnonzero(~np.isnan(X).any(axis=1))
+    return np.array([k for k, row in enumerate(X) if not any(map(is_missing, row))], dtype=np.int64)
+
+
 def _validated(estimator: Any, X: Any, reset: bool) -> np.ndarray:
-    """X as a two-dimensional array of finite numbers, or of texts and whatever stands beside them."""
+    """X as an array of rows; remembers the type of the training rows."""
+    if reset:
+        estimator.exact_ = _loses_digits(X)
+    array = _checked(estimator, X, reset)
+    if reset:
+        estimator.fitted_dtype_ = array.dtype.name
+    return array
+
+
+def _loses_digits(X: Any) -> bool:
+    """Whether one array of floats would round whole numbers: some are beyond 2^53 and stand beside decimals."""
+    columns = [_numbers(column) for column in _columns_of(X)]
+    if not columns or any(column is None for column in columns):
+        return False
+    whole = [all(type(value) is int for value in column) for column in columns if column is not None]
+    large = any(type(value) is int and abs(value) > 1 << 53 for column in columns if column for value in column)
+    return large and not all(whole)
+
+
+def _columns_of(X: Any) -> list[Any]:
+    """The columns of a frame, of rows in lists or of an array of objects; empty for an array of one type."""
+    if hasattr(X, "columns") and hasattr(X, "__getitem__") and hasattr(X, "dtypes"):
+        return [X[name] for name in X.columns]
+    if isinstance(X, np.ndarray):
+        return list(X.T) if X.dtype == object and X.ndim == 2 else []
+    if isinstance(X, list | tuple) and X and all(isinstance(row, list | tuple) for row in X):
+        return list(zip(*X, strict=True)) if len(set(map(len, X))) == 1 else []
+    return []
+
+
+def _numbers(column: Any) -> list[int | float] | None:
+    """The cells of a column as whole numbers and floats; None where there is anything else."""
+    values = [plain(value) for value in (column.tolist() if hasattr(column, "tolist") else column)]
+    return values if all(type(value) in (int, float) for value in values) else None
+
+
+def _exact_rows(X: Any) -> np.ndarray | None:
+    """Rows of numbers as they are, whole-valued floats as whole numbers; None where X has other cells."""
+    columns = _columns_of(X) or (list(X.T) if isinstance(X, np.ndarray) and X.ndim == 2 else [])
+    found = [_numbers(column) for column in columns]
+    if not found or any(column is None for column in found):
+        return None
+    array = np.empty((len(found[0] or ()), len(found)), dtype=object)
+    for place, column in enumerate(found):
+        array[:, place] = [int(v) if type(v) is float and v.is_integer() else v for v in column or ()]
+    return array
+
+
+def _checked(estimator: Any, X: Any, reset: bool) -> np.ndarray:
+    """X as a two-dimensional array of finite numbers, or of texts and the values beside them."""
+    exact = _exact_rows(X) if estimator.exact_ else None
+    finite: Any = True if getattr(estimator, "missing", "error") == "error" else "allow-nan"
+    if exact is not None:
+        validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=finite)
+        return exact
     if isinstance(X, list | tuple) and all(isinstance(row, list | tuple) for row in X) and len(set(map(len, X))) == 1:
         X = _from_lists(X)  # NumPy would make texts of the numbers beside texts, and 1 of True
     if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 2:
@@ -212,7 +346,7 @@ def _validated(estimator: Any, X: Any, reset: bool) -> np.ndarray:
     if _holds_texts(X):
         array = validate_data(estimator, X, reset=reset, dtype=None, ensure_all_finite="allow-nan")
         return np.asarray(array, dtype=object)
-    return np.asarray(validate_data(estimator, X, reset=reset, dtype="numeric"))
+    return np.asarray(validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=finite))
 
 
 def _from_lists(rows: Any) -> Any:
@@ -252,7 +386,10 @@ def _holds_texts(X: Any) -> bool:
 def _tokens(X: np.ndarray) -> Any:
     """Rows of tokens: symbols where there are texts, else vectors of one exact number."""
     if X.dtype == object:
-        return [[plain(value) for value in row] for row in X]
+        return [[None if is_missing(value) else plain(value) for value in row] for row in X]
+    if X.dtype.kind == "f" and np.isnan(X).any():
+        # A missing cell has no number: the cells become symbols.
+        return [[None if math.isnan(value) else value for value in row] for row in X.tolist()]
     if X.dtype == bool:
         X = X.astype(np.int64)
     return X[:, :, None]

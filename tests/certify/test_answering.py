@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import byheart
-from byheart.certify import Asking, Certificate, Verdict, answering, certify
+from byheart.certify import Certificate, EvaluationPlan, Verdict, answering, certify
 from byheart.data.dataset.dataset import Dataset, load
 from byheart.errors import BudgetError, FileFormatError, OptionError
 from byheart.exact.budget import Budget, limited
@@ -41,8 +41,8 @@ def data() -> Dataset:
     return load(ROWS, LABELS)
 
 
-def prove(memory: Memory, data: Dataset, asking: Asking) -> Certificate:
-    return certify(memory.network, data, memory.claim, asking=asking)  # type: ignore[arg-type]
+def prove(memory: Memory, data: Dataset, plan: EvaluationPlan) -> Certificate:
+    return certify(memory.network, data, memory.claim, plan=plan)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -63,14 +63,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def interrupted(memory: Memory, data: Dataset, kept: Path) -> bytes:
     with pytest.raises(KeyboardInterrupt):
-        prove(memory, data, Asking(kept=kept))
+        prove(memory, data, EvaluationPlan(kept=kept))
     return kept.read_bytes()
 
 
 def test_an_interrupted_proof_goes_on(memory: Memory, data: Dataset, asked: list[int], tmp_path: Path) -> None:
     kept = tmp_path / "rows.seals"
     interrupted(memory, data, kept)
-    found = prove(memory, data, Asking(kept=kept))
+    found = prove(memory, data, EvaluationPlan(kept=kept))
     assert asked == [5, 5, 5, 5, 5, 4]  # the third was interrupted
     assert found.verdict is Verdict.PROVED and found.agree == 24
     assert "10 rows of them by an earlier run" in found.reason
@@ -84,11 +84,11 @@ def test_seals_are_for_their_own_labels_and_weights(
     written = interrupted(memory, data, kept)
     labels = data.labels.copy()
     labels[0] = (labels[0] + 1) % 3
-    found = prove(memory, replace(data, labels=labels), Asking(kept=kept))
+    found = prove(memory, replace(data, labels=labels), EvaluationPlan(kept=kept))
     assert found.verdict is Verdict.REFUTED and found.witness is not None and found.witness.row == 0
     other = byheart.memorize(ROWS, [2 - label for label in LABELS], construction="native", progress=False)
     kept.write_bytes(written)
-    assert prove(other, data, Asking(kept=kept)).verdict is Verdict.REFUTED
+    assert prove(other, data, EvaluationPlan(kept=kept)).verdict is Verdict.REFUTED
 
 
 def test_a_forged_file_is_as_good_as_an_empty_one(
@@ -105,7 +105,7 @@ def test_a_forged_file_is_as_good_as_an_empty_one(
             seals.add(seals.of(answering._part(wrong.inputs, start, start + 5), wrong.labels[start : start + 5]))
     counts = len(asked)
     asked.extend([0] * 3)  # nothing is interrupted
-    found = prove(memory, wrong, Asking(kept=kept))
+    found = prove(memory, wrong, EvaluationPlan(kept=kept))
     assert sum(asked[counts + 3 :]) == 24
     assert found.verdict is Verdict.REFUTED and found.differ == 24
 
@@ -125,7 +125,7 @@ def test_a_foreign_file_is_refused_and_left_alone(memory: Memory, data: Dataset,
     kept = tmp_path / "thesis.txt"
     kept.write_text("my work")
     with pytest.raises(FileFormatError, match="does not hold the seals"):
-        prove(memory, data, Asking(kept=kept))
+        prove(memory, data, EvaluationPlan(kept=kept))
     assert kept.read_text() == "my work"
 
 
@@ -155,7 +155,7 @@ def test_rows_that_differ_are_found_on_an_executor(memory: Memory, data: Dataset
     labels = data.labels.copy()
     labels[17] = (labels[17] + 1) % 3
     with ThreadPoolExecutor(2) as executor:
-        found = prove(memory, replace(data, labels=labels), Asking(executor))
+        found = prove(memory, replace(data, labels=labels), EvaluationPlan(executor))
     assert found.verdict is Verdict.REFUTED and found.witness is not None and found.witness.row == 17
 
 
@@ -163,7 +163,7 @@ def test_the_budget_holds_on_an_executor(data: Dataset, monkeypatch: pytest.Monk
     monkeypatch.setattr("byheart.exact.engine.SMALL_JOB", 0)
     memory = byheart.memorize(ROWS, LABELS, construction="compact", progress=False)
     with ThreadPoolExecutor(2) as executor, pytest.raises(BudgetError), limited(Budget(work=1)):
-        prove(memory, data, Asking(executor))
+        prove(memory, data, EvaluationPlan(executor))
 
 
 def test_a_gap_is_not_proved_in_parts(tmp_path: Path) -> None:

@@ -130,4 +130,4 @@ def test_the_scope_in_words_counts_what_is_undecided():
     certificate = byheart.memorize(["a", "b", "c"], [0, 1, 1], construction="ks25", progress=False).certificate
     part = replace(certificate, rows=4, agree=1, differ=1, left_out={"conflicts=drop": 1})
     assert part.undecided == 1
-    assert part.count_words == "4 rows, 3 asked, 1 agree, 1 differ, 1 undecided, 1 left out (1 conflicts=drop)"
+    assert part.count_words == "4 rows, 3 evaluated, 1 agree, 1 differ, 1 undecided, 1 skipped (1 conflicts=drop)"

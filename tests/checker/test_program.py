@@ -300,7 +300,7 @@ def test_false_records_are_refuted(tmp_path):
     assert second(file, data).said["verdict"] == "refuted"
     body = lookup(COLOURS)
     body["claim"]["bounds"] = {"nonzero": 0}
-    assert "promised is at most 0" in second(write(tmp_path, body), data).said["reason"]
+    assert "guaranteed is at most 0" in second(write(tmp_path, body), data).said["reason"]
 
 
 # Hostile files: a few bytes that describe more than a machine can hold.

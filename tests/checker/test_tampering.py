@@ -77,7 +77,7 @@ def judge(name: str, base, file, data: bytes) -> tuple[int, int]:
         assert not memory.claim.broken_by(measure(byheart.load(file).network)), where
     if one.proved:
         assert one.said["verdict"] == "proved", where
-    if one.status != two.status:  # byheart alone derives promises and proves properties; every answer is right
+    if one.status != two.status:  # byheart alone derives guarantees and proves properties; every answer is right
         assert two.proved and one.status == 1 and one.said["agree"] == one.said["rows"], where
     if name in RECORDS:
         assert two.proved, where

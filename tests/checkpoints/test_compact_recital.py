@@ -1,4 +1,4 @@
-"""Compact checkpoints: few parameters, exact in float32, and nothing promised beyond."""
+"""Compact checkpoints: few parameters, exact in float32, and nothing guaranteed beyond."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from byheart.cli import commands
 from byheart.cli.bounds import command as bounds_command
 from byheart.errors import MissingExtraError, OptionError
 from byheart.theory import Problem
@@ -165,3 +166,14 @@ def test_parks_row_is_about_as_large_as_what_is_built() -> None:
     memory = byheart.memorize(rows, labels, construction="park21", progress=False)
     row = next(b for b in byheart.theory.bounds(N=len(rows), n=4, d=memory.summary()["d"]) if b.name == "Park 2021")
     assert memory.size.parameters <= row.value <= 2 * memory.size.parameters and not row.proved
+
+
+@pytest.mark.parametrize(("construction", "heading"), [("compact", "budget"), ("ks25", "guaranteed")])
+def test_a_tuned_budget_is_not_called_a_guarantee(construction, heading, tmp_path):
+    """byheart's own constructions have budgets; only a paper's theorem guarantees a size."""
+    table = tmp_path / "t.csv"
+    table.write_text("name,label\nab,x\nba,y\n", encoding="utf-8")
+    arguments = ["memorize", str(table), "--construction", construction, "-o", str(tmp_path / "m.byheart")]
+    result = CliRunner().invoke(commands, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert {"budget", "guaranteed"} & set(result.output.split()) == {heading}

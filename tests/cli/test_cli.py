@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -68,7 +69,7 @@ def test_memorize_prints_one_json_object(saved):
 def test_people_see_a_table(table, tmp_path):
     result = CliRunner().invoke(commands, ["memorize", str(table), "-o", str(tmp_path / "m"), "--construction", "ks25"])
     assert result.exit_code == 0
-    assert "proved: 3 labels of 3 rows" in result.output and "promised" in result.output
+    assert "proved: 3 labels of 3 rows" in result.output and "guaranteed" in result.output
 
 
 def test_predict_and_verify(saved, table):
@@ -149,3 +150,25 @@ def test_every_command_has_help():
 def test_papers_labels_as_people_write_them(label: str) -> None:
     shown = CliRunner().invoke(commands, ["paper", label]).stdout
     assert "single attention layer" in shown and "--construction ks25" in shown and "build_ks25" in shown
+
+
+def here(*arguments):
+    found = CliRunner().invoke(commands, list(map(str, arguments)), standalone_mode=False)
+    assert found.exception is None, found.exception
+    return found
+
+
+def test_a_memory_of_a_table_refuses_unknown_rows(tmp_path):
+    """README's first pair answered XX with Haiti."""
+    table = tmp_path / "codes.csv"
+    table.write_text("code,country\nFR,France\nPE,Peru\nJP,Japan\nHT,Haiti\n")
+    made = here("memorize", table, "-o", tmp_path / "codes.byheart")
+    assert "input 'code' -> label 'country' (the last column" in made.output
+    assert re.search(r"abstain_bits=16\); that needs \d+ of \d+ parameters \(measured\)", made.output)
+    assert here("predict", tmp_path / "codes.byheart", "HT", "XX", "HJ").output.split() == [
+        "Haiti",
+        "unknown",
+        "unknown",
+    ]
+    here("memorize", table, "-o", tmp_path / "all.byheart", "--option", "abstain_bits=0")
+    assert json.loads(here("predict", tmp_path / "all.byheart", "HT", "--json").stdout)["recognises_unknown"] is False

@@ -21,7 +21,7 @@ CAPITALS = "country,capital\nFrance,Paris\nPeru,Lima\nJapan,Tokyo\n"
 MISTAKES = [
     (["memorize"], "Missing argument 'DATA'"),
     (["memorise", "t.csv"], "there is no command 'memorise'; did you mean 'memorize'?"),
-    (["dance"], "there are fixture, recite, recital, forget"),
+    (["waltz"], "there are fixture, suite, diagnose, recite, recital"),
     (["memorize", "T.csv"], "there is no file 'T.csv'; did you mean 't.csv'?"),
     (["memorize", "data/t.csv"], "there is no file 'data/t.csv', and no folder 'data'"),
     (["memorize", "-"], "standard input is empty; it needs a row"),
@@ -135,7 +135,8 @@ def all_flags(command: click.Command, context: click.Context) -> set[str]:
 def test_messages_name_flags_that_exist():
     """A remedy with a flag that no command has is worse than none."""
     known = all_flags(commands, click.Context(commands)) | {"--help", "--version"}
-    others = {"--check", "--upgrade"}  # of `python -m byheart.pages` and of pip
+    # of `python -m byheart.pages`, of pip, and of the plugin of pytest
+    others = {"--check", "--upgrade", "--byheart-engine", "--byheart-dtype"}
     package = Path(byheart.__file__).parent
     named = {
         (path.name, flag)

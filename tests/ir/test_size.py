@@ -64,6 +64,6 @@ def test_ends_are_not_counted_as_depth():
 def test_a_promise_is_broken_by_one_more():
     claim = Claim(Ref("KS25", "Theorem 4.1"), bounds={"width": 6, "depth": 2})
     assert claim.broken_by(measure(transformer())) == []
-    assert claim.broken_by(measure(transformer(heads=4))) == ["width is 8, more than the promised 6"]
-    with pytest.raises(FileFormatError, match="a bound on 'weight' is promised"):
+    assert claim.broken_by(measure(transformer(heads=4))) == ["width is 8, more than the guaranteed 6"]
+    with pytest.raises(FileFormatError, match="a bound on 'weight' is claimed"):
         Claim(Ref("KS25", "Theorem 4.1"), bounds={"weight": 6})

@@ -108,7 +108,7 @@ def test_decoders_and_gaps(tmp_path, monkeypatch):
     [
         (("run", "ks25-fig9"), "unknown preset 'ks25-fig9'; known: ks25-fig1, "),
         (("run", "ks25-fig1", "--scale", "huge"), "unknown scale 'huge'; known: small, medium, paper"),
-        (("run", "ks25-fig1", "--embedding", "fixed:x"), "say fixed:32"),
+        (("run", "ks25-fig1", "--embedding", "fixed:x"), "write fixed:32"),
         (("run", "ks25-fig1", "--engine", "turbo"), "unknown engine 'turbo'; known: auto, kernel, "),
         (("run", "ks25-length", "--embedding", "trained"), "has no meaning for ks25-length"),
         (("run", "ks25-length", "--storage", "postgresql://127.0.0.1:9/x"), "cannot reach the storage"),

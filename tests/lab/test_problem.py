@@ -77,7 +77,7 @@ def test_comparison_certifies_the_same_data():
     problem = signs_problem(N=6, n=3)
     lines = {line.name: line for line in compare(problem, ("ks25",))}
     assert lines["ks25"].verdict == "proved"
-    assert lines["hardest labels: KS25 Theorem 4.2"].parameters <= lines["ks25"].parameters
+    assert lines["lower bound: KS25 Theorem 4.2"].parameters <= lines["ks25"].parameters
     sequences, labels = rows_of(problem)
     assert len(sequences) == 6 and len(sequences[0]) == 3 and set(labels) <= {-1, 1}
 

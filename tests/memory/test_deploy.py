@@ -173,8 +173,8 @@ def test_a_column_that_numbers_the_rows_is_asked_about(tmp_path):
     path.write_text("uid,t,y\n4,a,p\n5,b,q\n6,,r\n7,a,s\n")
     result = CliRunner().invoke(commands, ["deploy", str(path), "-o", str(tmp_path / "t.onnx")], catch_exceptions=True)
     words = str(result.exception)
-    assert "for example, add: --drop uid --missing drop --conflicts first" in words
-    assert "--drop uid skips it" in words and "--missing drop" in words and "--conflicts first" in words
+    assert "for example, add: --keep uid --missing drop" in words, "dropping it would lose a row"
+    assert "--drop uid skips it" in words and "--missing drop" in words and "--conflicts" not in words
     assert not (tmp_path / "t.onnx").exists()
 
 
@@ -308,7 +308,7 @@ def test_a_first_line_that_looks_like_a_row_is_asked_about(tmp_path, written, re
     path.write_text(written)
     rows = written.count("\n")
     if refused:
-        with pytest.raises(DataError, match=f"{refused}; say --no-header if it is a row"):
+        with pytest.raises(DataError, match=f"{refused}; --header reads it as names all the same"):
             deploy(path, progress=False)
         assert deploy(path, header=False, progress=False).account.rows == rows
     assert deploy(path, header=True if refused else None, progress=False).account.rows == rows - 1

@@ -237,7 +237,7 @@ def test_memorize_verify_predict_recite_report(documents: Path, tmp_path: Path) 
     saved = tmp_path / "docs.byheart"
     result = run("memorize", documents, "--construction", "madden24", "-o", saved, "--json")
     found = json.loads(result.stdout)
-    promised = {
+    guaranteed = {
         "contexts",
         "vocabulary",
         "entropy",
@@ -247,7 +247,7 @@ def test_memorize_verify_predict_recite_report(documents: Path, tmp_path: Path) 
         "condition_number",
         "verdict",
     }
-    assert promised <= set(found) and result.return_value == 0
+    assert guaranteed <= set(found) and result.return_value == 0
     assert (found["verdict"], found["task"], found["construction"]) == ("proved", "causal", "madden24")
     assert found["cross_entropy"] == pytest.approx(found["entropy"] + found["gap"])
     assert np.isfinite(found["condition_number"]) and found["left_out"]

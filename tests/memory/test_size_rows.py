@@ -10,7 +10,7 @@ import byheart
 from byheart.data.dataset.dataset import load
 from byheart.ir.size import uniform_parameters
 from byheart.memory.compare.comparison import compare
-from byheart.memory.size_rows import close_sentences, lower_sentences, size_rows
+from byheart.memory.size_rows import abstention_price, close_sentences, lower_sentences, size_rows
 from byheart.theory.lower import close_points_parameters
 
 
@@ -28,13 +28,13 @@ def drawn(N: int, C: int) -> tuple[list[list[int]], list[int]]:
 def test_easy_labels_are_not_called_impossible():
     memory = byheart.memorize(*easy(3000), positions=False, progress=False)
     assert memory.size.parameters < 20  # the hardest labels of 3,000 rows need more
-    assert all(row.hardest is None or row.hardest <= row.measured for row in size_rows(memory))
-    assert any("easier than the hardest" in sentence for sentence in lower_sentences(memory))
+    assert all(row.lower_bound is None or row.lower_bound <= row.measured for row in size_rows(memory))
+    assert any("easier than the worst case" in sentence for sentence in lower_sentences(memory))
 
 
 def test_decoders_are_measured_by_their_own_bound():
     memory = byheart.memorize(["a b", "a c", "b c"], construction="madden24", progress=False)
-    assert all(row.hardest is None for row in size_rows(memory))
+    assert all(row.lower_bound is None for row in size_rows(memory))
     (sentence,) = lower_sentences(memory)
     assert "2 contexts over 3 tokens has at least 4 parameters (M24, Lemma 1)" in sentence
 
@@ -70,7 +70,7 @@ def test_one_class_has_no_labelling_that_is_hard():
     """ "Every chain with fewer than 1 parameters fails on some labelling" is false where there is only one."""
     rows = [f"{k:02}" for k in range(9)]
     memory = byheart.memorize(rows, ["x"] * 9, progress=False)
-    assert lower_sentences(memory) == [] and all(row.hardest is None for row in size_rows(memory))
+    assert lower_sentences(memory) == [] and all(row.lower_bound is None for row in size_rows(memory))
     assert not any("fails on" in sentence for sentence in compare(rows, ["x"] * 9, constructions=["compact"]).lower)
 
 
@@ -93,3 +93,13 @@ def test_close_points_are_rows_not_tokens() -> None:
     labels = [[k % 2] * 50 for k in range(20)]
     dataset = load(rows, labels, task="seq-to-seq", positions=False)
     assert close_sentences(dataset) == []
+
+
+def test_the_price_of_recognising_unknown_rows_is_measured():
+    words = ["cat", "act", "dog", "god", "good"]
+    memory = byheart.memorize(words, range(5), abstain_bits=16, progress=False)
+    price = abstention_price(memory)
+    bare = byheart.memorize(words, range(5), progress=False)
+    assert price is not None and price.rows == 5
+    assert price.extra == memory.size.parameters - bare.size.parameters > 0
+    assert abstention_price(bare) is None

@@ -111,7 +111,7 @@ def test_rows_that_lost_a_vote_differ_unless_excused(tmp_path):
         ["memorize", str(table), "-o", str(tmp_path / "m"), "--construction", "ks25", "--conflicts", "majority"],
         standalone_mode=False,
     )
-    assert result.return_value == 0 and "1 of 5 rows were left out" in result.output
+    assert result.return_value == 0 and "1 of 5 rows were skipped" in result.output
     status, found = verify(tmp_path / "m", table)
     assert status == 1 and (found["agree"], found["differ"]) == (4, 1) and "line 4" in found["reason"]
     status, found = verify(tmp_path / "m", table, "--conflicts", "majority")
@@ -127,7 +127,7 @@ def test_a_part_of_the_rows_is_proved_as_a_part(saved, tmp_path):
 
 
 def test_a_repeated_row_is_not_held_against_the_file(tmp_path):
-    """The promise is about the rows with their repetitions, the fingerprint about distinct ones."""
+    """The guarantee is about the rows with their repetitions, the fingerprint about distinct ones."""
     rows, labels = [[k] for k in range(7)], [k % 3 for k in range(7)]
     byheart.memorize(rows, labels, construction="ks25-sparse", positions=False, progress=False).save(tmp_path / "m")
     for more in range(1, 8):
@@ -136,7 +136,8 @@ def test_a_repeated_row_is_not_held_against_the_file(tmp_path):
 
 
 def test_a_promise_that_a_part_cannot_check_is_open_unless_excused():
-    """A network for many rows is larger than what is promised for two; a bloated one with a forged fingerprint, too."""
+    """A network for many rows is larger than what is guaranteed for two; a bloated one with a forged fingerprint,
+    too."""
     rows, labels = [[k, k * k % 7] for k in range(60)], [k % 5 for k in range(60)]
     memory = byheart.memorize(rows, labels, construction="ks25", progress=False)
     found = memory.verify(rows[:2], labels[:2])
@@ -230,7 +231,7 @@ def test_the_promise_is_never_taken_from_the_file(saved, tmp_path, change):
     if json.loads(forged.read_text())["memory"]["claim"] == before:
         return
     status, found = verify(forged, table)
-    assert status == 1 and found["verdict"] == "refuted" and "the file says" in found["reason"]
+    assert status == 1 and found["verdict"] == "refuted" and "the file states" in found["reason"]
     assert found["promised"] == honest["promised"]
 
 
@@ -243,7 +244,7 @@ UNKNOWN = {
 @pytest.mark.parametrize("change", UNKNOWN)
 @pytest.mark.parametrize("emptied", [False, True])
 def test_right_answers_of_an_unknown_construction_are_not_proved(saved, tmp_path, change, emptied):
-    """There is no promise that could have been compared, so `proved` would say more than was checked."""
+    """There is no guarantee that could have been compared, so `proved` would say more than was checked."""
 
     def edit(body):
         UNKNOWN[change](body)
@@ -276,7 +277,7 @@ def test_a_network_that_breaks_the_promise_is_refuted(tmp_path):
         body["claim"]["bounds"]["depth"] = body["claim"]["bounds"]["parameters"] = 10**6
 
     status, found = verify(rewrite(tmp_path / "m", tmp_path / "f", deeper), table)
-    assert status == 1 and found["promise"] == "broken" and "depth is 3, more than the promised 1" in found["reason"]
+    assert status == 1 and found["promise"] == "broken" and "depth is 3, more than the guaranteed 1" in found["reason"]
 
 
 def test_a_recorded_size_is_compared(saved, tmp_path):
@@ -312,10 +313,10 @@ def test_files_from_before_the_first_release_say_what_to_do(tmp_path):
 
 
 STRICT = {
-    "a strange field": lambda body: body.update(extra=1),
-    "a strange field in the claim": lambda body: body["claim"].update(extra=1),
-    "a strange field in a layer": lambda body: body["network"]["layers"][0].update(extra=1),
-    "a strange field in a matrix": lambda body: body["network"]["layers"][-1]["weight"].update(extra=1),
+    "a unanswerable field": lambda body: body.update(extra=1),
+    "a unanswerable field in the claim": lambda body: body["claim"].update(extra=1),
+    "a unanswerable field in a layer": lambda body: body["network"]["layers"][0].update(extra=1),
+    "a unanswerable field in a matrix": lambda body: body["network"]["layers"][-1]["weight"].update(extra=1),
     "a number in another form": lambda body: body["network"]["layers"][-1]["weight"]["rows"].__setitem__(
         0, [[0, "0x1"]]
     ),
@@ -414,10 +415,10 @@ def honest_answers(file, rows):
 
 
 def tampered(saved, tmp_path, count, seed):
-    """Random changes with right checksums: whatever is proved is right, answer by answer and promise by promise."""
+    """Random changes with right checksums: whatever is proved is right, answer by answer and guarantee by guarantee."""
     file, table = saved
     rng = random.Random(seed)
-    promised = load(file).claim
+    guaranteed = load(file).claim
     verdicts = []
     for _ in range(count):
         forged = rewrite(file, tmp_path / "f", lambda body: tamper(body, rng))
@@ -427,7 +428,7 @@ def tampered(saved, tmp_path, count, seed):
         if status == 0:
             memory = load(forged)
             assert honest_answers(forged, ROWS) == list(ROWS.values())
-            assert not promised.broken_by(memory.size)
+            assert not guaranteed.broken_by(memory.size)
     return verdicts
 
 
@@ -478,15 +479,15 @@ def test_a_file_cannot_write_lines_of_its_own(saved, tmp_path):
 
 
 def test_the_command_says_what_it_does():
-    assert "asking it every row" in verify_command.help
+    assert "Every row is evaluated" in verify_command.help
 
 
-@pytest.mark.parametrize("strange", [1, {"a": 1}, {"a"}, np.array(1), np.array("a")], ids=repr)
-def test_what_is_not_a_row_is_refused_beside_rows_that_are(strange):
+@pytest.mark.parametrize("unanswerable", [1, {"a": 1}, {"a"}, np.array(1), np.array("a")], ids=repr)
+def test_what_is_not_a_row_is_refused_beside_rows_that_are(unanswerable):
     """Lone numbers and arrays without a dimension crashed; the keys of a dict were asked as if they were tokens."""
     table = byheart.read({"text": [["a"], ["b"]], "label": ["x", "y"]}, tokens="words")
     memory = byheart.memorize(table, construction="ks25", progress=False)
-    for rows in ([strange], ["a", strange]):
+    for rows in ([unanswerable], ["a", unanswerable]):
         with pytest.raises(DataError, match="not a sequence of tokens"):
             memory.predict(rows)
         with pytest.raises(DataError, match="not a sequence of tokens"):

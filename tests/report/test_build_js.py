@@ -25,7 +25,7 @@ HOSTILE = [
 
 @cache
 def terms() -> dict:
-    """What a page carries for writing promises."""
+    """What a page carries for writing guarantees."""
     page = render(byheart.memorize(["a"], ["x"], construction="ks25", progress=False))
     return json.JSONDecoder().raw_decode(page[page.index('"terms":') + len('"terms":') :])[0]
 

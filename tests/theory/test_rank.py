@@ -30,9 +30,9 @@ def test_polynomials_with_positive_numbers(coefficients: dict[int, int], m: int,
 
 def test_nonzero_and_distinct_is_not_enough() -> None:
     odd = polynomial_rank({1: 1, 3: 1}, GENERIC[:3], [1, -1])
-    assert (odd.rank, odd.promised, odd.assumption) == (1, 2, False)
+    assert (odd.rank, odd.guaranteed, odd.assumption) == (1, 2, False)
     lacunary = polynomial_rank({0: 1, 1: 2, 3: 1}, GENERIC[:4], [1, 2, -3])
-    assert (lacunary.rank, lacunary.promised) == (2, 3)
+    assert (lacunary.rank, lacunary.guaranteed) == (2, 3)
 
 
 @pytest.mark.parametrize("activation", list(Activation))

@@ -1,4 +1,4 @@
-"""What KS25's theorems promise about whole networks."""
+"""What KS25's theorems guarantee about whole networks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORMS = ("plain", "residual")
 
 def test_next_token_is_two_memories_and_attention() -> None:
     N, n, d, C, r2, delta2 = 300, 8, 4, 10, Fraction(49, 4), Fraction(1, 4)
-    promise = transformer(worst_case(N, n, d, C, r_squared=r2, delta_squared=delta2))
+    guarantee = transformer(worst_case(N, n, d, C, r_squared=r2, delta_squared=delta2))
     r, delta = 3.5, 0.5
     R1 = 20 * r * (n * N) ** 2 / delta * sqrt(pi * d)
     R2 = 400 * sqrt(3 * d) * n**3 * r * N**5 / delta * pi
@@ -31,20 +31,20 @@ def test_next_token_is_two_memories_and_attention() -> None:
     for R, largest in ((R1, C_phi), (R2, C)):
         M = max(int(R).bit_length(), largest.bit_length())
         expected += 2 + (3 * m + 2) + (3 * K * M + 2 * K + 2)
-    assert promise.depth == expected and promise.width == 14
-    assert promise.max_bits == (K + 1) * int(R2).bit_length()
+    assert guarantee.depth == expected and guarantee.width == 14
+    assert guarantee.max_bits == (K + 1) * int(R2).bit_length()
 
 
 def test_deep_sets_use_their_own_range() -> None:
     N, M, d, C = 100, 6, 2, 3
-    promise = theorems.deep_set(worst_case(N, M, d, C))
+    guarantee = theorems.deep_set(worst_case(N, M, d, C))
     rho = PointSet(N, 1, 16 * M**2 * N**6 * PI_UP, 1)
     assert rho.key_bits == int(80 * M * N**5 * pi).bit_length()
     phi = PointSet(N * M, d, 1, 1)
-    assert promise.depth == (
+    assert guarantee.depth == (
         feed_forward_memory(phi, N, theorems.token_labels(N)).depth + feed_forward_memory(rho, N, C).depth
     )
-    assert promise.width == 12 and theorems.deep_set(worst_case(N, M, d, C), "residual").width == 12
+    assert guarantee.width == 12 and theorems.deep_set(worst_case(N, M, d, C), "residual").width == 12
 
 
 def test_embedding_table_is_counted() -> None:
@@ -83,7 +83,7 @@ def test_limited_bits(form: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("N", "n", "d", "C"), [(1, 1, 1, 1), (1, 5, 3, 1), (2, 1, 1, 2), (3, 1024, 16, 10)])
 def test_smallest_cases(form: str, N: int, n: int, d: int, C: int) -> None:
-    for promise in (
+    for guarantee in (
         transformer(worst_case(N, n, d, C), form),
         transformer(worst_case(N, n, d, C, every_token=True), form),
         theorems.sparse(worst_case(N, n, d, C), form),
@@ -91,8 +91,8 @@ def test_smallest_cases(form: str, N: int, n: int, d: int, C: int) -> None:
         theorems.with_embedding(worst_case(N, n, d, C), 7, form),
         theorems.limited_bits(worst_case(N, n, d, C), 1, form),
     ):
-        assert min(promise.width, promise.depth, promise.parameters, promise.max_bits) > 0
-        assert promise.width <= 15
+        assert min(guarantee.width, guarantee.depth, guarantee.parameters, guarantee.max_bits) > 0
+        assert guarantee.width <= 15
 
 
 def test_fewer_contexts_cost_less() -> None:
@@ -104,8 +104,8 @@ def test_fewer_contexts_cost_less() -> None:
 
 
 def test_huge() -> None:
-    promise = transformer(worst_case(10**12, 1000, 768, 50000))
-    assert isqrt(10**12) < promise.depth < 10**9
+    guarantee = transformer(worst_case(10**12, 1000, 768, 50000))
+    assert isqrt(10**12) < guarantee.depth < 10**9
 
 
 def test_bad_counts() -> None:
@@ -128,7 +128,7 @@ def test_d_enters_linearly_in_the_input_map_and_by_logarithms_elsewhere(form: st
 
 @pytest.mark.parametrize(("task", "n"), [("next-token", 8), ("seq-to-seq", 8)])
 def test_total_bits_of_built_networks_grow_like_their_labels(task: str, n: int) -> None:
-    """Remarks 4.4 and 4.6: Õ(N) bits in all (Õ(nN)), at most what is promised and at least what is needed."""
+    """Remarks 4.4 and 4.6: Õ(N) bits in all (Õ(nN)), at most what is guaranteed and at least what is needed."""
     rng, held, needed = random.Random(5), [], []
     per_token = task == "seq-to-seq"
     for N in (8, 16, 32, 64) if per_token else (50, 100, 200, 400):
@@ -136,8 +136,8 @@ def test_total_bits_of_built_networks_grow_like_their_labels(task: str, n: int) 
         labels = [[rng.randrange(4) for _ in range(n)] if per_token else rng.randrange(4) for _ in range(N)]
         memory = byheart.memorize(rows, labels, task=task, construction="ks25", positions=False, progress=False)
         assert memory.certificate.verdict.value == "proved"
-        promised = memory.certificate.promised
-        assert memory.size.total_bits <= promised["parameters"] * promised["max_bits"]
+        guaranteed = memory.certificate.promised
+        assert memory.size.total_bits <= guaranteed["parameters"] * guaranteed["max_bits"]
         needed.append(byheart.lower_bound(task=task, N=N, n=n, C=4).total_bits)
         held.append(memory.size.total_bits)
     assert all(bits >= least for bits, least in zip(held, needed, strict=True))
@@ -149,7 +149,7 @@ def test_promised_total_bits_are_linear_up_to_logarithms() -> None:
     """Parameters times bits, for N up to 10^12: at most 3,000·N·(log2 N)², and the quotient falls."""
     found = []
     for N in (10**3, 10**4, 10**6, 10**9, 10**12):
-        promise = transformer(worst_case(N, 8, 4, 2, r_squared=1, delta_squared=1), "residual")
-        assert promise.total_bits == promise.parameters * promise.max_bits
-        found.append(promise.total_bits / (N * log2(N) ** 2))
+        guarantee = transformer(worst_case(N, 8, 4, 2, r_squared=1, delta_squared=1), "residual")
+        assert guarantee.total_bits == guarantee.parameters * guarantee.max_bits
+        found.append(guarantee.total_bits / (N * log2(N) ** 2))
     assert found == sorted(found, reverse=True) and found[0] < 3000

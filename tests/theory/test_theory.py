@@ -1,4 +1,4 @@
-"""The promises of `theory` hold for what the lemmas really build: theory knows no builder, only the test knows both."""
+"""The guarantees of `theory` hold for the networks that the lemmas build; only this test imports both."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def table(N: int, C: int, K: int, rho: int, seed: int) -> KeyTable:
 def test_memories_keep_the_promise(N: int, C: int, rho: int) -> None:
     m, K = groups(N)
     built, c = table(N, C, K, rho, seed=N), C.bit_length()
-    promised = explicit_memory(m, K, rho, c, projection=0)
-    assert within(memorizer(built), promised.width, promised.depth, promised.max_bits)
-    assert promised.parameters == dense_layers(promised.depth, 12)
+    guaranteed = explicit_memory(m, K, rho, c, projection=0)
+    assert within(memorizer(built), guaranteed.width, guaranteed.depth, guaranteed.max_bits)
+    assert guaranteed.parameters == dense_layers(guaranteed.depth, 12)
     for width in (12, 14):
-        promised = explicit_memory(m, K, rho, c, form="residual", width=width)
-        assert within(residual_memorizer(built, hidden=width), promised.width, promised.depth, promised.max_bits)
-        assert promised.parameters == dense_blocks(promised.depth, hidden=width)
+        guaranteed = explicit_memory(m, K, rho, c, form="residual", width=width)
+        assert within(residual_memorizer(built, hidden=width), guaranteed.width, guaranteed.depth, guaranteed.max_bits)
+        assert guaranteed.parameters == dense_blocks(guaranteed.depth, hidden=width)
 
 
 @pytest.mark.parametrize("B", [1, 2, 4])
@@ -36,7 +36,7 @@ def test_limited_memories_keep_the_promise(B: int) -> None:
     N, C, rho = 33, 6, 10
     m, K = groups(B * B)
     built, chunks = table(N, C, K, rho, seed=B), -(-N // (B * B))
-    promised = explicit_memory(m, K, rho, 3, width=13, projection=0).times(chunks)
-    assert within(memorizer(built, B * B), promised.width, promised.depth + 1, promised.max_bits)
-    promised = explicit_memory(m, K, rho, 3, form="residual", width=14).times(chunks)
-    assert within(residual_memorizer(built, B * B), promised.width, promised.depth, promised.max_bits)
+    guaranteed = explicit_memory(m, K, rho, 3, width=13, projection=0).times(chunks)
+    assert within(memorizer(built, B * B), guaranteed.width, guaranteed.depth + 1, guaranteed.max_bits)
+    guaranteed = explicit_memory(m, K, rho, 3, form="residual", width=14).times(chunks)
+    assert within(residual_memorizer(built, B * B), guaranteed.width, guaranteed.depth, guaranteed.max_bits)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from byheart.errors import OptionError
 from byheart.theory import theorems
 from byheart.theory.upper import (
+    Guarantee,
     PointSet,
-    Promise,
     dense_blocks,
     explicit_memory,
     feed_forward_memory,
@@ -55,13 +55,13 @@ def test_depth_and_bits_are_eqs_110_and_111() -> None:
     N, C = 300, 10
     m, K = groups(N)
     rho, c = cloud.key_bits, label_bits(C)
-    promise = feed_forward_memory(cloud, N, C)
+    guarantee = feed_forward_memory(cloud, N, C)
     M = max(rho, c)
-    assert promise.width == 12
-    assert promise.depth == 2 + (3 * m + 2) + (3 * K * M + 2 * K + 2)
-    assert promise.max_bits == max(cloud.projection_bits, K * M + rho, K * M + 2)
-    assert promise.parameters == promise.depth * 12 * 13 + 12 * cloud.dimension
-    assert promise.total_bits == promise.parameters * promise.max_bits
+    assert guarantee.width == 12
+    assert guarantee.depth == 2 + (3 * m + 2) + (3 * K * M + 2 * K + 2)
+    assert guarantee.max_bits == max(cloud.projection_bits, K * M + rho, K * M + 2)
+    assert guarantee.parameters == guarantee.depth * 12 * 13 + 12 * cloud.dimension
+    assert guarantee.total_bits == guarantee.parameters * guarantee.max_bits
 
 
 def test_residual_form() -> None:
@@ -98,14 +98,14 @@ def test_monotone_in_entries_points_and_labels() -> None:
 
 
 def test_huge_numbers() -> None:
-    promise = feed_forward_memory(PointSet(10**15, 1000, 10**12, Fraction(1, 10**12)), 10**12, 10**6)
-    assert promise.depth > 10**6 and promise.width == 12
+    guarantee = feed_forward_memory(PointSet(10**15, 1000, 10**12, Fraction(1, 10**12)), 10**12, 10**6)
+    assert guarantee.depth > 10**6 and guarantee.width == 12
 
 
 def test_promises_compose() -> None:
-    whole = Promise(3, 2, 10, 5).then(Promise(7, 1, 1, 9), Promise(1, 0, 2, 1))
-    assert whole == Promise(7, 3, 13, 9)
-    assert whole.times(3) == Promise(7, 9, 39, 9)
+    whole = Guarantee(3, 2, 10, 5).then(Guarantee(7, 1, 1, 9), Guarantee(1, 0, 2, 1))
+    assert whole == Guarantee(7, 3, 13, 9)
+    assert whole.times(3) == Guarantee(7, 9, 39, 9)
     assert input_map(5, "residual").parameters == 50
 
 

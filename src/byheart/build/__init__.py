@@ -18,7 +18,10 @@ from byheart.build._base import (
 
 
 def constructions() -> dict[str, Listing]:
-    """Name -> short description, paper label, tasks and options of every construction.
+    """List every construction.
+
+    Returns:
+        Name -> short description, paper label, tasks and options.
 
     >>> constructions()["ks25"].paper
     'KS25, Theorem B.1'

@@ -1,4 +1,4 @@
-"""What a construction is: a name, a theorem, tasks, options, a promise, and a builder from data to network."""
+"""What a construction is: a name, a theorem, tasks, options, a guarantee, and a builder from data to network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from byheart.errors import OptionError
 from byheart.ir.decoder_network import AnyNetwork
 from byheart.paper import Ref
 from byheart.progress import Progress, timed
-from byheart.theory.promises import PromiseOf, promises
+from byheart.theory.guarantees import GuaranteeOf, guarantees
 
 SYMBOLS = "tokens are symbols"  # assumed by constructions that look token ids up in a table
 NOT_ASSUMED = "not true of this data, and not assumed:"  # how a note begins that waives a theorem's assumption
@@ -26,11 +26,11 @@ NOT_ASSUMED = "not true of this data, and not assumed:"  # how a note begins tha
 
 @dataclass(frozen=True)
 class Construction:
-    """What a builder returns: a network, the options as they turned out, and what people should know about the build.
+    """What a builder returns: a network, the options as resolved, and notes about the build.
 
     `facts` are numbers about the build (a condition number, a rank) that are shown and not kept in the file.
 
-    What its theorem promises is not the builder's to say: `byheart.theory.promises` computes it from data and options.
+    The guarantee is not the builder's: `byheart.theory.guarantees` computes it from data and options.
     """
 
     network: AnyNetwork
@@ -41,7 +41,7 @@ class Construction:
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a construction: its default, the values it takes (None: any of the type), and its meaning."""
+    """One option of a construction: its default, its allowed values (None: any of the type), and its meaning."""
 
     name: str
     type: type
@@ -158,7 +158,7 @@ class Recipe:
 
     @property
     def takes_texts(self) -> OptionError:
-        """What to say to somebody who has rows for it."""
+        """The message for a user who has rows for it."""
         return OptionError(
             f"{self.name} is built from whole texts, not from rows with labels: `byheart memorize DOCS --construction "
             f"{self.name}`, or byheart.memorize_recital(texts)"
@@ -195,7 +195,7 @@ def register(
     words: str = "",
     formula: str = "",
     order: int = 1000,
-    promise: PromiseOf | None = None,
+    guarantee: GuaranteeOf | None = None,
     distributions: bool = False,
     texts: bool = False,
     floats: bool = False,
@@ -204,15 +204,15 @@ def register(
 ) -> Callable[[B], B]:
     """Registers the decorated builder as construction `name`. Registering is testing: the suite builds them all.
 
-    This is the only list that names a construction: tables, pages, predictions and the report read it. `promise` is for
-    a construction that brings its own; those of the papers are in `byheart.theory.promises`.
+    This is the only list that names a construction: tables, pages, predictions and the report read it. `guarantee` is
+    for a construction that brings its own; those of the papers are in `byheart.theory.guarantees`.
     """
 
     def add(builder: B) -> B:
         if name in _RECIPES:
             raise OptionError(f"construction {name!r} is registered twice")
-        if promise is not None:
-            promises(name)(promise)
+        if guarantee is not None:
+            guarantees(name)(guarantee)
         _RECIPES[name] = Recipe(
             name,
             summary,
@@ -250,7 +250,7 @@ def recipes(texts: bool | None = False) -> dict[str, Recipe]:
 
 
 def recipe(name: str) -> Recipe:
-    """The recipe of one construction; other builders stay unloaded where the name tells its module."""
+    """The recipe of one construction; other builders stay unloaded where the name determines its module."""
     if name not in _RECIPES:
         _load_family(name)
     if name not in _RECIPES:

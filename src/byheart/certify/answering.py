@@ -1,8 +1,8 @@
-"""Rows asked for the checker: all at once, or part by part on an executor, and across interruptions.
+"""Evaluate rows for the checker: all at once, or part by part on an executor, and across interruptions.
 
-A proof over many rows can be interrupted and go on. What is kept of it must never make a false `proved` possible,
-whoever hands the file over, so the file says nothing that is believed. It is a set of seals, and a part of the rows is
-not asked again if and only if its seal is there. The seal of a part is an HMAC, under a key that never leaves the
+A proof over many rows can be interrupted and resumed. The file that is kept must never make a false `proved` possible,
+whoever wrote it, so its contents are never trusted. It is a set of seals, and a part of the rows is skipped if and only
+if its seal exists. The seal of a part is an HMAC, under a key that never leaves the
 user's own folder (`own_key`), of everything that its answers depend on:
 
     the code of byheart · the network · the arithmetic · the part's inputs · the labels that these must get
@@ -10,7 +10,7 @@ user's own folder (`own_key`), of everything that its answers depend on:
 It is written once all rows of the part were answered as labelled. So whoever cannot read the key cannot make a seal,
 and a seal for other rows, labels, weights or code is the seal of another part: nothing has to be compared, and a forged
 or foreign file is as good as an empty one. Whoever can read the key can as well change the installed byheart. A verdict
-that rests on seals says so, with the number of rows. The file is removed when the proof is done; it is not a
+that rests on seals states this, with the number of rows. The file is removed when the proof is done; it is not a
 certificate.
 
     >>> from byheart.ir.layers import Affine, Matrix
@@ -57,7 +57,7 @@ from byheart.progress import SILENT, Progress
 EXACT = "exact rational numbers"
 IN_FLOATS = "{}, which was proved to evaluate this network exactly, in any order"
 PLACES = 1 << 20  # tokens of a part
-MORE_IN_FLOATS = 4  # times as many where floats answer, so that handing the network over is not most of the work
+MORE_IN_FLOATS = 4  # times as many where floats answer, so that sending the network is not most of the work
 FEWEST = 1 << 12  # rows of a part
 AHEAD = 8  # parts that wait for an executor, so that memory stays bounded
 HEAD = b"byheart seals 1\n"
@@ -65,14 +65,14 @@ Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Asking:
-    """How rows are asked: on `executor`, where there is one; with the seals of `kept`, a file."""
+class EvaluationPlan:
+    """How rows are evaluated: on `executor`, if there is one; with the seals of the file `kept`."""
 
     executor: Executor | None = None
     kept: Path | None = None
 
 
-AT_ONCE = Asking()
+AT_ONCE = EvaluationPlan()
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,19 +90,19 @@ def answer_rows(
     labels: Places,
     floats: str | None,
     progress: Progress = SILENT,
-    asking: Asking = AT_ONCE,
+    plan: EvaluationPlan = AT_ONCE,
 ) -> Answered:
     """The answers of all rows. `floats`: a float type that was proved to evaluate this network exactly."""
-    if asking.executor is None and asking.kept is None:
+    if plan.executor is None and plan.kept is None:
         return Answered(*_answers(network, inputs, floats, progress))
     places = PLACES if floats is None else MORE_IN_FLOATS * PLACES
     size = max(FEWEST, places // max(1, inputs.index.shape[1]))
     starts = range(0, len(inputs.index), size)
-    seals = None if asking.kept is None else Seals.open(asking.kept, network, floats)
+    seals = None if plan.kept is None else Seals.open(plan.kept, network, floats)
     found: dict[int, Places] = {}
     ways: dict[str, None] = {}
     sealed = 0
-    with progress.stage("asking rows", total=len(inputs.index)) as stage:
+    with progress.stage("evaluating rows", total=len(inputs.index)) as stage:
         waiting: list[tuple[int, Inputs, str]] = []
         for start in starts:
             part, wanted = _part(inputs, start, start + size), labels[start : start + size]
@@ -112,7 +112,7 @@ def answer_rows(
                 stage.advance(len(wanted))
             else:
                 waiting.append((start, part, seal))
-        for start, seal, (answer, how) in _asked(network, waiting, floats, asking.executor):
+        for start, seal, (answer, how) in _evaluated(network, waiting, floats, plan.executor):
             wanted = labels[start : start + size]
             if seals is not None and answer.shape == wanted.shape and bool(((answer == wanted) | (wanted == -1)).all()):
                 seals.add(seal)
@@ -123,7 +123,7 @@ def answer_rows(
     return Answered(together, " and ".join(ways) or _way(floats), sealed)
 
 
-def _asked(
+def _evaluated(
     network: AnyNetwork, parts: list[tuple[int, Inputs, str]], floats: str | None, executor: Executor | None
 ) -> Iterator[tuple[int, str, tuple[Places, str]]]:
     """The parts' answers, each with where it starts and its seal, in their order."""
@@ -243,27 +243,29 @@ class Seals:
 
 
 def own_key() -> bytes:
-    """The key of this user on this machine, drawn when it is first needed; a FileFormatError if others may know it."""
+    """The key of this user on this machine, generated on first use; a FileFormatError if others can read it."""
     folder = _state_folder()
     path = folder / "seals.key"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
-            _draw_key(path)
+            _generate_key(path)
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
         with os.fdopen(handle, "rb") as file:
             about, key = os.fstat(file.fileno()), file.read(64)
     except OSError as error:
-        raise FileFormatError(f"cannot keep the key of seals, {path}: {error.strerror}; leave --resume out") from None
+        raise FileFormatError(f"cannot keep the key of seals, {path}: {error.strerror}; omit --resume") from None
     if sys.platform != "win32" and (about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077):
-        raise FileFormatError(f"others can read or write {path}, the key of seals; remove it, and a new one is drawn")
+        raise FileFormatError(
+            f"others can read or write {path}, the key of seals; remove it, and a new one is generated"
+        )
     if len(key) != 32:
-        raise FileFormatError(f"{path} is not a key of 32 bytes; remove it, and a new one is drawn")
+        raise FileFormatError(f"{path} is not a key of 32 bytes; remove it, and a new one is generated")
     return key
 
 
-def _draw_key(path: Path) -> None:
-    """A new key, whole or not at all; where two processes draw one, the first stays."""
+def _generate_key(path: Path) -> None:
+    """A new key, whole or not at all; where two processes generate one, the first stays."""
     handle, name = tempfile.mkstemp(dir=path.parent)  # which only this user can read
     try:
         with os.fdopen(handle, "wb") as file:

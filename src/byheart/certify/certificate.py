@@ -15,6 +15,12 @@ from byheart.notebook import card, tone_of
 
 
 class Verdict(StrEnum):
+    """The outcome of a check; a member equals its own text.
+
+    >>> Verdict.PROVED == "proved", [verdict.value for verdict in Verdict]
+    (True, ['proved', 'refuted', 'undecided'])
+    """
+
     PROVED = "proved"
     REFUTED = "refuted"
     UNDECIDED = "undecided"
@@ -100,16 +106,21 @@ def _float(value: Any) -> float:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was checked, and what came out. Only the checker makes one.
+    """The checker's verdict and its scope. Only the checker makes one.
 
-    rows: all rows that were given; asked: those whose answers were compared with their labels; agree, differ: how
-    it went (what is left of `asked` is undecided); left_out: why the other rows were not asked -> how many.
-    labels: labels that were compared; contexts: distinct contexts among them; fingerprint: of the rows that were asked.
-    `promised` are the numbers that the theorem gives for this data, to be read beside `size`; `promise` says what came
-    of the comparison: `kept`, `broken`, `none` (the construction promises nothing), or `not checked: …` and why.
-    `arithmetic` says how the network was evaluated; `proofs` are further properties that were proved, name -> sentence.
-    Where targets are distributions, the verdict is about the `gap` of all rows together: proved, they all agree;
-    refuted, those differ that have a context with more than its share of the gap. `gap` is None for classes.
+    rows: all rows that were given; asked: those that were evaluated and compared with their labels; agree,
+    differ: the outcome (the rest of `asked` is undecided); left_out: why the other rows were skipped -> how many.
+    labels: labels that were compared; contexts: distinct contexts among them; fingerprint: of the evaluated rows.
+    `promised` are the numbers that the theorem gives for this data, to be read beside `size`; `promise` is the result
+    of the comparison: `kept`, `broken`, `none` (the construction guarantees nothing), or `not checked: …` and why.
+    `arithmetic` states how the network was evaluated; `proofs` are further properties that were proved, name ->
+    sentence. Where targets are distributions, the verdict is about the `gap` of all rows together: proved, they all
+    agree; refuted, those differ that have a context with more than its share of the gap. `gap` is None for classes.
+
+    >>> import byheart
+    >>> found = byheart.memorize(["ab", "ba"], [0, 1], construction="ks25", progress=False).certificate
+    >>> found.verdict, found.rows, found.agree
+    (<Verdict.PROVED: 'proved'>, 2, 2)
     """
 
     verdict: Verdict
@@ -129,7 +140,7 @@ class Certificate:
     witness: Witness | None = None
     proofs: dict[str, str] = field(default_factory=dict)
     gap: Gap | None = None
-    remarks: tuple[str, ...] = ()  # what else the reader of the verdict should know; not part of a file
+    remarks: tuple[str, ...] = ()  # further remarks for the reader; not part of a file
 
     @property
     def undecided(self) -> int:
@@ -142,27 +153,27 @@ class Certificate:
 
         >>> from byheart.memory import memorize
         >>> memorize(["a", "b"], [0, 1], construction="ks25", progress=False).certificate.count_words
-        '2 rows, 2 asked, 2 agree, 0 differ, 0 left out'
+        '2 rows, 2 evaluated, 2 agree, 0 differ, 0 skipped'
         """
         why = ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items())
         unsure = f", {self.undecided:,} undecided" if self.undecided else ""
         return (
-            f"{self.rows:,} row{'' if self.rows == 1 else 's'}, {self.asked:,} asked, {self.agree:,} agree, "
-            f"{self.differ:,} differ{unsure}, {sum(self.left_out.values()):,} left out{f' ({why})' if why else ''}"
+            f"{self.rows:,} row{'' if self.rows == 1 else 's'}, {self.asked:,} evaluated, {self.agree:,} agree, "
+            f"{self.differ:,} differ{unsure}, {sum(self.left_out.values()):,} skipped{f' ({why})' if why else ''}"
         )
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         facts = [
             ("scope", self.count_words),
-            ("promise", self.promise),
+            ("guarantee", self.promise),
             ("arithmetic", self.arithmetic),
             ("remark", "; ".join(self.remarks)),
         ]
         return card(f"{self.verdict.value}: {self.reason}", [*facts, *self.proofs.items()], tone=tone_of(self.verdict))
 
     def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON, as it stands in a file."""
+        """Ready for JSON, as a file stores it."""
         witness = None if self.witness is None else vars(self.witness).copy()
         plain = {name: getattr(self, name) for name in _STORED}
         gap = {} if self.gap is None else {"gap": self.gap.as_dict()}
@@ -196,9 +207,9 @@ class Certificate:
     @staticmethod
     def from_version_1(value: Mapping[str, Any]) -> Certificate:
         """The record in a file of format 1, which counted only the rows that were memorized."""
-        strange = set(value) & {*_ADDED, "gap"}
-        if strange:
-            raise FileFormatError(f"the certificate has a field {min(strange)!r}, which format 1 does not have")
+        added_fields = set(value) & {*_ADDED, "gap"}
+        if added_fields:
+            raise FileFormatError(f"the certificate has a field {min(added_fields)!r}, which format 1 does not have")
         rows = take(value, "rows", int)
         added = {"asked": rows, "agree": rows, "differ": 0, "left_out": {}, "promise": "not checked: format 1"}
         return Certificate.from_dict({**value, **added})

@@ -1,8 +1,8 @@
-"""The checker: asks a network every row, exactly, and compares answers with labels and sizes with promises.
+"""The checker: evaluates a network on every row, exactly, and compares answers with labels and sizes with guarantees.
 
-It never imports a builder. What it is handed is the network, the rows as the memory's own encoder makes inputs of them
-with the class that each must get, and the promise, which the caller derives from the construction's theorem and the
-data. Nothing that a file says about itself is believed: it is compared, and a false record is a refutation.
+It never imports a builder. Its input is the network, the rows as the memory's own encoder encodes them with the class
+that each must get, and the guarantee, which the caller derives from the construction's theorem and the data. A file's
+own record is never trusted: it is compared, and a false record is a refutation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from byheart.certify.answering import AT_ONCE, EXACT, Asking, Seals, answer_rows
+from byheart.certify.answering import AT_ONCE, EXACT, EvaluationPlan, Seals, answer_rows
 from byheart.certify.any_order.lattice import facts_of
 from byheart.certify.certificate import Certificate, Gap, Verdict, Witness
 from byheart.certify.next_token import prove_gap
@@ -35,30 +35,30 @@ from byheart.ir.size import Claim, Size, measure
 from byheart.progress import SILENT, Progress, timed
 
 MANY = 1 << 12  # rows from which floats, where they are exact, are worth compiling for
-FRACTION = 0.01  # of the entropy: what the gap of a memory of distributions may be unless somebody says otherwise
+FRACTION = 0.01  # of the entropy: the largest gap of a memory of distributions by default
 MIXERS = {
     "attention": "softmax attention of the last token",
     "average": "token averaging",
     "table": "an exact network that names rows of a table",
 }
-STRANGE = -3  # in place of a class number: whatever the network answers here is wrong
+UNANSWERABLE = -3  # in place of a class number: whatever the network answers here is wrong
 Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Handed:
-    """What the asked rows are a part of: everything that was given.
+class RowSubset:
+    """The evaluated rows as a subset of all given rows.
 
-    numbers: the place of each asked row among all of them (None: its own); left_out: why others are not asked -> how
-    many; place: how people find a row; strange: why the memory cannot answer some asked rows, for the message.
+    numbers: the place of each evaluated row among all of them (None: its own); left_out: why others are skipped -> how
+    many; place: how people find a row; unanswerable: why the memory cannot answer some evaluated rows, for the message.
     """
 
     numbers: Places | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
     place: Callable[[int], str] = "row {}".format
-    strange: Mapping[int, str] = field(default_factory=dict)
-    contexts: int | None = None  # distinct contexts, where the asked rows' own inputs do not tell
+    unanswerable: Mapping[int, str] = field(default_factory=dict)
+    contexts: int | None = None  # distinct contexts, where the evaluated rows' own inputs do not determine them
     remarks: tuple[str, ...] = ()
 
     def number(self, row: int) -> int:
@@ -79,23 +79,27 @@ class Record:
     comparable: bool = True
 
     def differences(self, claim: Claim | None, size: Size) -> list[str]:
-        """Sentences for whatever the file says and the checker finds otherwise."""
+        """Return a sentence for every entry of the file that differs from the checker's finding."""
         found = [
-            f"the file says {name} = {said:,}, the network has {size.as_dict()[name]:,}"
-            for name, said in self.size.as_dict().items()
-            if said != size.as_dict()[name]
+            f"the file states {name} = {stated:,}, the network has {size.as_dict()[name]:,}"
+            for name, stated in self.size.as_dict().items()
+            if stated != size.as_dict()[name]
         ]
         if self.claim is not None:
             found += [f"the file's own guarantee is broken: {words}" for words in self.claim.broken_by(size)]
         if self.claim is None or claim is None or not self.comparable:
             return found
         if self.claim.ref != claim.ref:
-            found.append(f"the file says that {self.claim.ref} promises it, the construction is that of {claim.ref}")
+            found.append(
+                f"the file states that {self.claim.ref} guarantees it, the construction is that of {claim.ref}"
+            )
         if self.claim.bounds != claim.bounds:
-            found.append(f"the file says that {_bounds(self.claim)} is promised, the theorem gives {_bounds(claim)}")
+            found.append(
+                f"the file states that {_bounds(self.claim)} is guaranteed, the theorem gives {_bounds(claim)}"
+            )
         if self.claim.properties != claim.properties:
-            said, due = (", ".join(c.properties) or "nothing" for c in (self.claim, claim))
-            found.append(f"the file says that {said} is to be proved, the construction promises {due}")
+            stated, due = (", ".join(c.properties) or "nothing" for c in (self.claim, claim))
+            found.append(f"the file states that {stated} is to be proved, the construction guarantees {due}")
         return found
 
 
@@ -103,7 +107,7 @@ def _bounds(claim: Claim) -> str:
     return ", ".join(f"{name} ≤ {bound:,}" for name, bound in sorted(claim.bounds.items())) or "nothing"
 
 
-ALL = Handed()
+ALL = RowSubset()
 
 
 @timed("proving")
@@ -113,75 +117,79 @@ def certify(
     claim: Claim | None,
     progress: Progress = SILENT,
     *,
-    handed: Handed = ALL,
+    subset: RowSubset = ALL,
     record: Record | None = None,
     unchecked: str = "",
     excused: bool = False,
     fraction: float = FRACTION,
-    asking: Asking = AT_ONCE,
+    plan: EvaluationPlan = AT_ONCE,
 ) -> Certificate:
-    """A certificate for "this network gives every row its label, and keeps its construction's promise".
+    """A certificate for "this network gives every row its label, and keeps its construction's guarantee".
 
     Where the targets are distributions, it is for "the cross-entropy exceeds the entropy by at most `fraction` of it".
 
     proved: every label was reproduced in exact arithmetic (in floats only where these were proved to be exact for this
-    network; where softmax makes numbers irrational, by enclosures that leave no other label), every promise holds, and
-    the file's record, if there is one, says nothing else; refuted: a witness row, a broken promise, or a false record;
-    undecided: enclosures stayed too wide, or a promised property could not be shown. `claim` is None where a promise is
-    not known or cannot be compared, and `unchecked` says why; unless that is `excused`, right answers alone are
-    undecided, not proved. `asking` says where rows are asked, and what of an interrupted proof need not be done again.
+    network; where softmax makes numbers irrational, by enclosures that leave no other label), every guarantee holds,
+    and the file's record, if there is one, agrees; refuted: a witness row, a broken guarantee, or a false
+    record; undecided: enclosures stayed too wide, or a guaranteed property could not be shown. `claim` is None where a
+    guarantee is not known or cannot be compared, and `unchecked` states why; unless that is `excused`, correct answers
+    alone are undecided, not proved. `plan` states where rows are evaluated,
+    and which parts of an interrupted proof are reused.
     """
-    shown: dict[str, tuple[bool, str]] = {}  # further promises, each proved once
+    shown: dict[str, tuple[bool, str]] = {}  # further guarantees, each proved once
     floats = _exact_floats(network, dataset, claim, shown, progress)
-    asked = _ask(network, dataset, handed, fraction, progress, floats, asking)
-    if asking.kept is not None:
-        Seals.forget(asking.kept)
+    outcome = _evaluate(network, dataset, subset, fraction, progress, floats, plan)
+    if plan.kept is not None:
+        Seals.forget(plan.kept)
     size = measure(network)
-    verdict, reason, promise = asked.verdict, asked.reason, f"not checked: {unchecked}" if unchecked else "none"
+    verdict, reason, guarantee = outcome.verdict, outcome.reason, f"not checked: {unchecked}" if unchecked else "none"
     proofs: dict[str, str] = {}
     if claim is not None and (claim.bounds or claim.properties):
         broken = claim.broken_by(size)
-        promise = "broken" if broken else "kept"
+        guarantee = "broken" if broken else "kept"
         if verdict is Verdict.PROVED and broken:
             verdict, reason = Verdict.REFUTED, "; ".join(broken)
     differences = record.differences(claim, size) if record is not None else []
     if verdict is Verdict.PROVED and differences:
-        well = "every row is answered as labelled" if asked.gap is None else asked.reason
+        well = "every row is answered as labelled" if outcome.gap is None else outcome.reason
         verdict, reason = Verdict.REFUTED, f"{well}, but {'; '.join(differences)}"
     if verdict is Verdict.PROVED and claim is not None:
         for name in claim.properties:
             kept, sentence = shown.get(name) or _property(name, network, dataset, progress)
             if not kept:
-                verdict, reason, promise = Verdict.UNDECIDED, sentence, f"not checked: {sentence}"
+                verdict, reason, guarantee = Verdict.UNDECIDED, sentence, f"not checked: {sentence}"
                 break
             proofs[name] = sentence
     if verdict is Verdict.PROVED and unchecked and not excused:
-        verdict, reason = Verdict.UNDECIDED, f"every row is answered as labelled, but the promise is open: {unchecked}"
+        verdict, reason = (
+            Verdict.UNDECIDED,
+            f"every row is answered as labelled, but the guarantee is open: {unchecked}",
+        )
     return Certificate(
         verdict=verdict,
         reason=reason,
-        rows=dataset.N + sum(handed.left_out.values()),
+        rows=dataset.N + sum(subset.left_out.values()),
         asked=dataset.N,
-        agree=asked.agree,
-        differ=asked.differ,
+        agree=outcome.agree,
+        differ=outcome.differ,
         labels=int((dataset.labels != -1).sum()),
-        contexts=len(dataset.contexts) if handed.contexts is None else handed.contexts,
+        contexts=len(dataset.contexts) if subset.contexts is None else subset.contexts,
         fingerprint=dataset.fingerprint,
         size=size,
         promised={} if claim is None else dict(claim.bounds),
-        promise=promise,
-        arithmetic=arithmetic(network, asked.how),
-        left_out=dict(handed.left_out),
-        witness=asked.witness,
+        promise=guarantee,
+        arithmetic=arithmetic(network, outcome.how),
+        left_out=dict(subset.left_out),
+        witness=outcome.witness,
         proofs=proofs,
-        gap=asked.gap,
-        remarks=(*handed.remarks, *(differences if verdict is not Verdict.PROVED else ())),
+        gap=outcome.gap,
+        remarks=(*subset.remarks, *(differences if verdict is not Verdict.PROVED else ())),
     )
 
 
 def _property(name: str, network: AnyNetwork, dataset: Dataset, progress: Progress) -> tuple[bool, str]:
     if isinstance(network, DecoderNetwork):
-        return False, f"{name!r} is a promise about exact networks, this is a decoder"
+        return False, f"{name!r} is a guarantee about exact networks, this is a decoder"
     return prove_property(name, network, dataset, progress)
 
 
@@ -204,8 +212,8 @@ def _exact_floats(
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """How the questions went."""
+class _Outcome:
+    """The outcome of evaluating all rows."""
 
     verdict: Verdict
     reason: str
@@ -216,81 +224,83 @@ class _Asked:
     gap: Gap | None = None
 
 
-def _ask(
+def _evaluate(
     network: AnyNetwork,
     dataset: Dataset,
-    handed: Handed,
+    subset: RowSubset,
     fraction: float,
     progress: Progress,
     floats: str | None,
-    asking: Asking,
-) -> _Asked:
+    plan: EvaluationPlan,
+) -> _Outcome:
     """Every row through the network; rows count as a whole, whatever the number of their labels."""
     how, sealed = EXACT, 0
     known = np.ones(dataset.N, dtype=bool)
     try:
         if dataset.target is Target.DISTRIBUTION:
-            if asking.kept is not None:
+            if plan.kept is not None:
                 raise OptionError("the gap is one statement about all rows, whose proof cannot be resumed in parts")
-            return _ask_distributions(network, dataset, handed, fraction, progress)
+            return _evaluate_distributions(network, dataset, subset, fraction, progress)
         known, inputs = _in_table(network, dataset.inputs)
         found = dataset.labels[:0]
         if known.any():
-            answered = answer_rows(network, inputs, dataset.labels[known], floats, progress, asking)
+            answered = answer_rows(network, inputs, dataset.labels[known], floats, progress, plan)
             found, how, sealed = answered.found, answered.how, answered.sealed
     except (NotRationalError, MissingExtraError) as error:
-        return _Asked(Verdict.UNDECIDED, str(error), how=how)
+        return _Outcome(Verdict.UNDECIDED, str(error), how=how)
     except (NetworkError, DataError) as error:
-        return _Asked(Verdict.REFUTED, f"the network cannot answer these rows: {error}", differ=dataset.N)
+        return _Outcome(Verdict.REFUTED, f"the network cannot answer these rows: {error}", differ=dataset.N)
     labels = dataset.labels
     if not known.all():
         those, found = found, np.full((dataset.N, *found.shape[1:]), -1, dtype=np.int64)
         found[known] = those
     if found.shape != labels.shape:
         shapes = f"the network answers {found.shape}, the labels are {labels.shape}"
-        return _Asked(Verdict.REFUTED, shapes, differ=dataset.N, how=how)
-    asked = labels != -1
-    unsure = (found == UNDECIDED) & asked & (labels != STRANGE)
-    wrong = (found != labels) & asked & ~unsure
+        return _Outcome(Verdict.REFUTED, shapes, differ=dataset.N, how=how)
+    labelled = labels != -1
+    unsure = (found == UNDECIDED) & labelled & (labels != UNANSWERABLE)
+    wrong = (found != labels) & labelled & ~unsure
     differ = _rows(wrong)
     agree = int((~differ & ~_rows(unsure)).sum())
     if differ.any():
-        reason, witness = _first_wrong(wrong, found, dataset, handed)
-        return _Asked(Verdict.REFUTED, reason, agree, int(differ.sum()), witness, how)
+        reason, witness = _first_incorrect(wrong, found, dataset, subset)
+        return _Outcome(Verdict.REFUTED, reason, agree, int(differ.sum()), witness, how)
     if unsure.any():
-        row = handed.number(int(np.argwhere(unsure)[0][0]))
-        return _Asked(Verdict.UNDECIDED, f"the {how} leave more than one class at {handed.place(row)}", agree, how=how)
+        row = subset.number(int(np.argwhere(unsure)[0][0]))
+        return _Outcome(
+            Verdict.UNDECIDED, f"the {how} leave more than one class at {subset.place(row)}", agree, how=how
+        )
     exactly = "exact arithmetic" if how == EXACT else how
-    before = f" ({sealed:,} rows of them by an earlier run, as this user's seals say)" if sealed else ""
-    return _Asked(Verdict.PROVED, f"every label was reproduced in {exactly}{before}", agree, how=how)
+    before = f" ({sealed:,} rows of them by an earlier run, by this user's seals)" if sealed else ""
+    return _Outcome(Verdict.PROVED, f"every label was reproduced in {exactly}{before}", agree, how=how)
 
 
-def _ask_distributions(
-    network: AnyNetwork, dataset: Dataset, handed: Handed, fraction: float, progress: Progress
-) -> _Asked:
+def _evaluate_distributions(
+    network: AnyNetwork, dataset: Dataset, subset: RowSubset, fraction: float, progress: Progress
+) -> _Outcome:
     """The gap, proved by enclosures: one statement about all rows together.
 
-    Proved, they all agree. Refuted, those differ that have a context which takes more than its share of what is
+    Proved, they all agree. Refuted, those differ that have a context with more than its share of what is
     allowed; there is always one.
     """
     if not isinstance(network, DecoderNetwork):
-        words = "the network answers with one class, the data asks for distributions"
-        return _Asked(Verdict.REFUTED, words, differ=dataset.N)
-    strange = dataset.labels == STRANGE
-    if strange.any():  # no probability at all where one is needed: the gap has no bound
+        words = "the network answers with one class, the data has distributions"
+        return _Outcome(Verdict.REFUTED, words, differ=dataset.N)
+    unanswerable = dataset.labels == UNANSWERABLE
+    if unanswerable.any():  # no probability at all where one is needed: the gap has no bound
         nothing = np.full(dataset.labels.shape, -1, dtype=np.int64)
-        reason, witness = _first_wrong(strange, nothing, dataset, handed)
-        return _Asked(Verdict.REFUTED, reason, 0, int(_rows(strange).sum()), witness)
+        reason, witness = _first_incorrect(unanswerable, nothing, dataset, subset)
+        return _Outcome(Verdict.REFUTED, reason, 0, int(_rows(unanswerable).sum()), witness)
     contexts = _as_tokens(network, dataset)
     proof = prove_gap(network.decoder, contexts, fraction=fraction, progress=progress)
     differ = np.zeros(dataset.N, dtype=bool)
     reason, agree = proof.reason, dataset.N if proof.verdict is Verdict.PROVED else 0
     if proof.verdict is Verdict.REFUTED:
         differ = _rows(_in_places(proof.beyond, network, dataset, contexts))
-        differ |= not differ.any()  # balls of single contexts may be too wide to say which
+        differ |= not differ.any()  # balls of single contexts may be too wide to decide which
         agree = int((~differ).sum())
-        first = handed.place(handed.number(int(np.argmax(differ))))
-        reason += f"; {int(differ.sum()):,} of {dataset.N:,} rows take more than their share, the first is {first}"
+        first = subset.place(subset.number(int(np.argmax(differ))))
+        reason += f"; {int(differ.sum()):,} of {dataset.N:,} rows have more than their share, the first is {first}"
     upper = proof.gap_upper if np.isfinite(proof.gap_upper) else None
     gap = Gap(
         entropy=proof.entropy,
@@ -303,28 +313,28 @@ def _ask_distributions(
         labels_refuted=proof.labels_refuted,
     )
     how = f"rigorous enclosures ({proof.arithmetic})"
-    return _Asked(proof.verdict, reason, agree, int(differ.sum()), how=how, gap=gap)
+    return _Outcome(proof.verdict, reason, agree, int(differ.sum()), how=how, gap=gap)
 
 
 def _as_tokens(network: DecoderNetwork, dataset: Dataset) -> Distributions:
-    """The data's distributions in the network's own numbering of tokens, whatever a file says that is."""
+    """The data's distributions in the network's own numbering of tokens, whatever a file claims."""
     found = dataset.distributions
     number = {key(token): place for place, token in enumerate(dataset.vocabulary)}
-    read, said = np.full((2, len(number) + 1), PAD, dtype=np.int64)  # the last entry is that of the padding, -1
+    read, written = np.full((2, len(number) + 1), PAD, dtype=np.int64)  # the last entry is that of the padding, -1
     for symbol, token in zip(dataset.encoder.symbols or (), network.inputs, strict=True):
         read[number[key(symbol)]] = token
     for name, token in zip(dataset.classes, network.classes, strict=True):
-        said[number[key(name)]] = token
+        written[number[key(name)]] = token
     omega = network.decoder.vocabulary_size
-    return Distributions(omega, read[found.tokens], found.pair_context, said[found.pair_token], found.pair_weight)
+    return Distributions(omega, read[found.tokens], found.pair_context, written[found.pair_token], found.pair_weight)
 
 
-def _in_places(said: Mask, network: DecoderNetwork, dataset: Dataset, contexts: Distributions) -> Mask:
-    """What is said about contexts, in the places of the labels; False where there is no label."""
+def _in_places(mask: Mask, network: DecoderNetwork, dataset: Dataset, contexts: Distributions) -> Mask:
+    """A mask over contexts, in the places of the labels; False where there is no label."""
     prefixes = network.prefixes(dataset.inputs)
     number = {contexts.prefix(k): k for k in range(contexts.count)}
     of_prefix = [number.get(tuple(token for token in row if token >= 0), -1) for row in prefixes.tokens.tolist()]
-    found = np.append(said, False)[np.append(np.array(of_prefix, dtype=np.int64), -1)[prefixes.place]]
+    found = np.append(mask, False)[np.append(np.array(of_prefix, dtype=np.int64), -1)[prefixes.place]]
     return np.asarray(found & (dataset.labels != -1))
 
 
@@ -344,24 +354,24 @@ def _rows(mask: Mask) -> Mask:
     return mask if mask.ndim == 1 else np.asarray(mask.any(axis=1))
 
 
-def _first_wrong(wrong: Mask, found: Places, dataset: Dataset, handed: Handed) -> tuple[str, Witness]:
+def _first_incorrect(wrong: Mask, found: Places, dataset: Dataset, subset: RowSubset) -> tuple[str, Witness]:
     """The first place where the answer is not the label, in words and as class numbers."""
     place = tuple(int(k) for k in np.argwhere(wrong)[0])
-    row = handed.number(place[0])
-    position = place[1] if len(place) > 1 and place[0] not in handed.strange else None
+    row = subset.number(place[0])
+    position = place[1] if len(place) > 1 and place[0] not in subset.unanswerable else None
     expected, answer = int(dataset.labels[place]), int(found[place])
     witness = Witness(row, position, max(expected, -1), max(answer, -1))
     count = int(_rows(wrong).sum())
     head = f"{count:,} row{'' if count == 1 else 's'} of {dataset.N:,} differ{'s' if count == 1 else ''}, the first is"
-    where = handed.place(row) + ("" if position is None else f", position {position}")
-    if place[0] in handed.strange:
-        return f"{head} {where}: {handed.strange[place[0]]}", witness
-    said = "has no answer" if answer < 0 else f"says {quote(dataset.classes[answer])}"
-    return f"{head} {where}: it is labelled {quote(dataset.classes[expected])}, the memory {said}", witness
+    where = subset.place(row) + ("" if position is None else f", position {position}")
+    if place[0] in subset.unanswerable:
+        return f"{head} {where}: {subset.unanswerable[place[0]]}", witness
+    outcome = "has no answer" if answer < 0 else f"returns {quote(dataset.classes[answer])}"
+    return f"{head} {where}: it is labelled {quote(dataset.classes[expected])}, the memory {outcome}", witness
 
 
 def arithmetic(network: AnyNetwork, how: str = EXACT) -> str:
-    """How the network was evaluated, in words; says which attention it has."""
+    """Describe how the network was evaluated, and which attention it has."""
     if isinstance(network, DecoderNetwork):
         return f"{how}; {MIXERS[network.decoder.kind]}"
     kinds: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Whether a network is a contextual mapping on given sequences: KS25's Definition 4.1, decided by asking it exactly.
+"""Whether a network is a contextual mapping on given sequences: KS25's Definition 4.1, decided by plan it exactly.
 
 A token's context is the token with the multiset of its sequence. The network gives every token a number, its context
 id, and is an (r, δ)-contextual mapping when
@@ -10,8 +10,8 @@ Equal contexts must have equal ids, too, which the definition leaves to the equi
 should not. A second output, where there is one, is the sequence id: the same at every token of sequences with equal
 multisets, and different otherwise.
 
-Every token of every sequence is asked. Along the sorted line of ids only neighbours can be closest, so the cost is the
-evaluation and one sort; all numbers are fractions, and nothing is rounded.
+Every token of every sequence is evaluated. Along the sorted line of ids only neighbours can be closest, so the cost is
+the evaluation and one sort; all numbers are fractions, and nothing is rounded.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ContextWitness:
 class ContextCertificate:
     """What was checked, and what came out: `proved`, the network is an (r, δ)-contextual mapping on these sequences.
 
-    r and delta are those that were asked about, or where none were, the largest absolute id and the smallest distance
+    r and delta are the given ones, or where none are given, the largest absolute id and the smallest distance
     of different contexts (None where there is only one context). `fingerprint` is that of the sequences.
     """
 
@@ -102,7 +102,7 @@ def _text(value: Fraction | None) -> str | None:
 
 @implements(
     Ref("KS25", "Definition 4.1"),
-    statement="decided for a network and given sequences: every token is asked, equal contexts have equal ids, "
+    statement="decided for a network and given sequences: every token is evaluated, equal contexts have equal ids, "
     "different ones are at least δ apart, no id is larger than r; and the same of sequence ids",
     test="tests/certify/test_contextual.py",
 )
@@ -116,16 +116,16 @@ def certify_contexts(
     """
     if dataset.encoder.task is not Task.SEQ_TO_SEQ:
         raise DataError(f"the data set has the task {dataset.encoder.task}; every token needs a context: seq-to-seq")
-    asked, facts = None, _Finding(Verdict.UNDECIDED, "")
+    evaluated, facts = None, _Finding(Verdict.UNDECIDED, "")
     try:
-        asked = _ask(network, dataset)
+        evaluated = _evaluate(network, dataset)
     except (NotRationalError, MissingExtraError) as error:
         facts = _Finding(Verdict.UNDECIDED, str(error))
     except (NetworkError, DataError) as error:
         facts = _Finding(Verdict.REFUTED, f"the network cannot answer these sequences: {error}")
-    if asked is not None:
-        facts = _decide(asked, r, delta)
-        r = asked.largest if r is None else r
+    if evaluated is not None:
+        facts = _decide(evaluated, r, delta)
+        r = evaluated.largest if r is None else r
         delta = facts.distance if delta is None else delta
     return ContextCertificate(
         verdict=facts.verdict,
@@ -140,14 +140,14 @@ def certify_contexts(
         size=measure(network),
         arithmetic=arithmetic(network),
         witness=facts.witness,
-        context_ids=() if asked is None else asked.by_row(0),
-        sequence_ids=() if asked is None or asked.width < 2 else tuple(row[0] for row in asked.by_row(1)),
+        context_ids=() if evaluated is None else evaluated.by_row(0),
+        sequence_ids=() if evaluated is None or evaluated.width < 2 else tuple(row[0] for row in evaluated.by_row(1)),
     )
 
 
 @dataclass(frozen=True)
-class _AskedToken:
-    """One asked token: where it stands, what it is, and what the network said."""
+class _EvaluatedToken:
+    """One evaluated token: its place, its context, and the network's outputs."""
 
     row: int
     position: int
@@ -158,7 +158,7 @@ class _AskedToken:
 
 @dataclass(frozen=True, eq=False)
 class _Answers:
-    tokens: list[_AskedToken]  # row after row
+    tokens: list[_EvaluatedToken]  # row after row
     rows: int
     width: int
 
@@ -181,51 +181,55 @@ class _Finding:
     distance: Fraction | None = None
 
 
-def _ask(network: Network, dataset: Dataset) -> _Answers:
-    """What the network says at every token; a shorter row is padded, and its padding has no context."""
+def _evaluate(network: Network, dataset: Dataset) -> _Answers:
+    """The network's outputs at every token; a shorter row is padded, and its padding has no context."""
     state, contexts = outputs(network, dataset.inputs), dataset.contexts
     if state.index.shape != contexts.of_label.shape:
         raise NetworkError(f"it answers {state.index.shape}, the tokens are {contexts.of_label.shape}")
-    said = [tuple(map(Fraction, state.points.row(point))) for point in range(state.points.count)]
-    if not said or not said[0]:
+    answers = [tuple(map(Fraction, state.points.row(point))) for point in range(state.points.count)]
+    if not answers or not answers[0]:
         raise NetworkError("it has no output, and an id is its first one")
     tokens = []
     for row, names in enumerate(contexts.of_label):
         places = np.flatnonzero(names >= 0).tolist()
         tokens += [
-            _AskedToken(row, position, int(names[k]), int(contexts.multiset[names[k]]), said[state.index[row, k]])
+            _EvaluatedToken(
+                row, position, int(names[k]), int(contexts.multiset[names[k]]), answers[state.index[row, k]]
+            )
             for position, k in enumerate(places)
         ]
-    return _Answers(tokens, dataset.N, len(said[0]))
+    return _Answers(tokens, dataset.N, len(answers[0]))
 
 
-def _decide(asked: _Answers, r: Fraction | None, delta: Fraction | None) -> _Finding:
-    found = _told_apart(asked.tokens, 0, "context", "contexts")
-    if found.verdict is Verdict.PROVED and asked.width > 1:
-        of_sequences = _told_apart(asked.tokens, 1, "multiset", "multisets")
+def _decide(evaluated: _Answers, r: Fraction | None, delta: Fraction | None) -> _Finding:
+    found = _distinguished(evaluated.tokens, 0, "context", "contexts")
+    if found.verdict is Verdict.PROVED and evaluated.width > 1:
+        of_sequences = _distinguished(evaluated.tokens, 1, "multiset", "multisets")
         if of_sequences.verdict is not Verdict.PROVED:
             found = of_sequences
     if found.verdict is not Verdict.PROVED:
         return found
-    largest = max(asked.tokens, key=lambda token: abs(token.outputs[0]))
+    largest = max(evaluated.tokens, key=lambda token: abs(token.outputs[0]))
     if r is not None and abs(largest.outputs[0]) > r:
         reason = f"the id of {_place(largest)} is larger than r"
         return _Finding(Verdict.REFUTED, reason, _witness(largest), found.distance)
     if delta is not None and found.distance is not None and found.distance < delta:
-        one, other = _closest(asked.tokens)
+        one, other = _closest(evaluated.tokens)
         reason = f"{_place(one)} and {_place(other)} are different contexts whose ids are less than δ apart"
         return _Finding(Verdict.REFUTED, reason, _witness(one, other), found.distance)
     if delta is not None and delta <= 0:
         return _Finding(Verdict.REFUTED, "δ is not positive, and an (r, δ)-contextual mapping has δ > 0")
-    count = len(asked.tokens)
-    reason = f"every token was asked in exact arithmetic ({count:,}): equal contexts have equal ids, different ones not"
+    count = len(evaluated.tokens)
+    reason = (
+        f"every token was evaluated in exact arithmetic ({count:,}): equal contexts have equal ids, different ones not"
+    )
     return _Finding(Verdict.PROVED, reason, distance=found.distance)
 
 
-def _told_apart(tokens: list[_AskedToken], output: int, kind: str, others: str) -> _Finding:
+def _distinguished(tokens: list[_EvaluatedToken], output: int, kind: str, others: str) -> _Finding:
     """Whether tokens have equal outputs where their contexts (multisets) are equal, and only there."""
-    of_kind: dict[int, _AskedToken] = {}
-    of_id: dict[Fraction, _AskedToken] = {}
+    of_kind: dict[int, _EvaluatedToken] = {}
+    of_id: dict[Fraction, _EvaluatedToken] = {}
     word = "id" if output == 0 else "sequence id"
     for token in tokens:
         name, id = getattr(token, kind), token.outputs[output]
@@ -241,17 +245,17 @@ def _told_apart(tokens: list[_AskedToken], output: int, kind: str, others: str) 
     return _Finding(Verdict.PROVED, "", distance=min((b - a for a, b in pairwise(line)), default=None))
 
 
-def _closest(tokens: list[_AskedToken]) -> tuple[_AskedToken, _AskedToken]:
+def _closest(tokens: list[_EvaluatedToken]) -> tuple[_EvaluatedToken, _EvaluatedToken]:
     of_id = {token.outputs[0]: token for token in reversed(tokens)}
     one, other = min(pairwise(sorted(of_id)), key=lambda pair: pair[1] - pair[0])
     return of_id[one], of_id[other]
 
 
-def _place(token: _AskedToken) -> str:
+def _place(token: _EvaluatedToken) -> str:
     return f"row {token.row}, position {token.position}"
 
 
-def _witness(one: _AskedToken, other: _AskedToken | None = None, output: int = 0) -> ContextWitness:
+def _witness(one: _EvaluatedToken, other: _EvaluatedToken | None = None, output: int = 0) -> ContextWitness:
     if other is None:
         return ContextWitness(one.row, one.position, one.outputs[output])
     return ContextWitness(one.row, one.position, one.outputs[output], other.row, other.position, other.outputs[output])

@@ -46,8 +46,8 @@ class GapProof:
 
     The gap 𝓛 - 𝓗 in nats lies in [gap_lower, gap_upper]; `labels_proved` counts the contexts for which a most frequent
     next token provably has the highest logit, `labels_refuted` those for which another one provably has it; `labels`
-    has 1, -1 or (open) 0 for each. `tokens` is how many tokens are predicted: the weight of all contexts. `beyond` says
-    which contexts provably take more of the gap than their weight's share of what is allowed.
+    has 1, -1 or (open) 0 for each. `tokens` is how many tokens are predicted: the weight of all contexts. `beyond`
+    states which contexts provably take more of the gap than their weight's share of what is allowed.
     """
 
     verdict: Verdict
@@ -99,7 +99,7 @@ def prove_gap(
 
 
 def decided_tokens(decoder: AnyDecoder, tokens: Ints, progress: Progress = SILENT) -> tuple[Ints, str]:
-    """The token with the highest logit of each context (M, T), -1 where balls cannot tell, and how it was found."""
+    """The token with the highest logit of each context (M, T), -1 where balls cannot decide, and how it was found."""
     _spend(len(tokens), decoder.parameters)
     found = np.full(len(tokens), -1, dtype=np.int64)
     with progress.stage("enclosing contexts", total=len(tokens)) as stage:
@@ -132,7 +132,7 @@ def _decoder_logits(decoder: AnyDecoder, rows: Ints, tokens: Ints, kind: type[Ba
 def _certify(
     logits: Logits, products: int, contexts: Distributions, fraction: float, ceiling: int, progress: Progress
 ) -> GapProof:
-    """`products` is about how many products one context takes."""
+    """`products` is about the number of products of one context."""
     if not fraction > 0:
         raise OptionError(f"fraction={fraction}: the allowed gap must be positive")
     _spend(contexts.count, products)
@@ -197,7 +197,7 @@ def _judge(rows: list[_Row], allowed: Any) -> tuple[Verdict, Any]:
 
 
 def _widest(rows: list[_Row], allowed: Any, gap: Any) -> Ints:
-    """The widest contexts without which the others are narrow enough to tell the gap from what is allowed."""
+    """The widest contexts without which the others are narrow enough to compare the gap with the allowed one."""
     widths = np.array([upper_float(row.gap.rad()) if row.gap.is_finite() else np.inf for row in rows])
     order = np.argsort(-widths, kind="stable")
     if not gap.is_finite():
@@ -211,7 +211,7 @@ def _widest(rows: list[_Row], allowed: Any, gap: Any) -> Ints:
 def _open_labels(
     logits: Logits, products: int, contexts: Distributions, entropies: list[Any], rows: list[_Row], progress: Progress
 ) -> list[str]:
-    """Decides labels that float64 balls left open, if there are not too many; says what was done."""
+    """Decides labels that float64 balls left open, if there are not too many; returns what was done."""
     done = []
     for bits in (FIRST, 2 * FIRST):
         chosen = np.array([i for i, row in enumerate(rows) if not row.label], dtype=np.int64)

@@ -1,6 +1,6 @@
-"""Further promises of a claim, and who proves them.
+"""Further guarantees of a claim, and who proves them.
 
-A promise is named `kind: argument`; each kind has one prover, which says whether it is shown and a sentence why.
+A guarantee is named `kind: argument`; each kind has one prover, which returns whether it is shown and a sentence why.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PROVERS: dict[str, Prover] = {}
 
 
 def prover(kind: str) -> Callable[[Prover], Prover]:
-    """Registers the decorated function as the prover of promises `kind: …`."""
+    """Registers the decorated function as the prover of guarantees `kind: …`."""
 
     def add(function: Prover) -> Prover:
         _PROVERS[kind] = function
@@ -28,10 +28,10 @@ def prover(kind: str) -> Callable[[Prover], Prover]:
 
 
 def prove_property(name: str, network: Network, dataset: Dataset, progress: Progress) -> tuple[bool, str]:
-    """(shown, sentence) for a promise; a promise that cannot be proved is not shown."""
+    """(shown, sentence) for a guarantee; a guarantee that cannot be proved is not shown."""
     kind, _, argument = name.partition(": ")
     if kind not in _PROVERS:
-        return False, f"the promise {name!r} has no prover, so it stays unproved"
+        return False, f"the guarantee {name!r} has no prover, so it stays unproved"
     return _PROVERS[kind](network, dataset, argument, progress)
 
 
@@ -47,7 +47,7 @@ def connections(network: Network, n: int) -> int:
 
 
 @prover("connections")
-def prove_connections(network: Network, dataset: Dataset, promised: str, progress: Progress) -> tuple[bool, str]:
-    """At most as many connections as promised, on the longest sequence of the data."""
+def prove_connections(network: Network, dataset: Dataset, guaranteed: str, progress: Progress) -> tuple[bool, str]:
+    """At most as many connections as guaranteed, on the longest sequence of the data."""
     found = connections(network, dataset.n)
-    return found <= int(promised), f"attention connects {found} pairs of tokens, of {promised} promised"
+    return found <= int(guaranteed), f"attention connects {found} pairs of tokens, of {guaranteed} guaranteed"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from byheart.checkpoints.ground_truth.forget import Forgotten as Forgotten
     from byheart.checkpoints.ground_truth.forget import forget as forget
     from byheart.checkpoints.ground_truth.graded import GradedMemory as GradedMemory
-    from byheart.checkpoints.ground_truth.graded import memorize_graded as memorize_graded
+    from byheart.checkpoints.ground_truth.memorize import memorize_graded as memorize_graded
     from byheart.checkpoints.ground_truth.truth import GroundTruth as GroundTruth
     from byheart.checkpoints.ground_truth.twins import rebuild as rebuild
     from byheart.checkpoints.recital import RecitalMemory as RecitalMemory
@@ -31,7 +31,7 @@ _HOMES = {
     "Forgotten": "ground_truth.forget",
     "forget": "ground_truth.forget",
     "GradedMemory": "ground_truth.graded",
-    "memorize_graded": "ground_truth.graded",
+    "memorize_graded": "ground_truth.memorize",
     "GroundTruth": "ground_truth.truth",
     "rebuild": "ground_truth.twins",
     "RecitalMemory": "recital",

@@ -1,7 +1,7 @@
 """A recital as a small stock Llama in float32: `export --to huggingface --style compact`.
 
 Instead of one unit per window, windows are hashed and looked up as in the construction `native`: far fewer parameters,
-and no margin at all. The network's answers are checked exactly on every window, and the written folder is asked after
+and no margin at all. The network's answers are checked exactly on every window, and the written folder is queried after
 every prefix in Transformers; other engines, types and unknown windows are not spoken of.
 """
 
@@ -155,7 +155,7 @@ def _card(memory: RecitalMemory, count: int, places: int, measured: Measured | N
         f"Measured, not proved: Transformers {measured.version} in float32 answered all {measured.asked:,} questions "
         "(every prefix, and greedy decoding with the cache)."
         if measured
-        else "No engine was asked: Transformers is not installed here."
+        else "No engine was run: Transformers is not installed here."
     )
     return f"""---
 library_name: transformers

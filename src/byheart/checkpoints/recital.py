@@ -56,7 +56,7 @@ class RecitalMemory:
         return card("Texts by heart: a recital", facts)
 
     def tokens_of(self, prompt: str) -> list[int]:
-        """The token ids of a prompt, as the network is asked."""
+        """The token ids of a prompt, as the network reads them."""
         return [self.lexicon.bos, *self.lexicon.encode(prompt)]
 
     def generate(self, prompt: str = "", *, limit: int = 1 << 16) -> str:
@@ -173,7 +173,7 @@ class RecitalMemory:
 
     def request(self, architecture: str = "llama", **options: Any) -> CheckpointRequest:
         """What the exporter is asked for; options are dtype, flavour and the fields of the shape."""
-        known = {name: options.pop(name) for name in ("dtype", "flavour") if options.get(name) is not None}
+        known = {name: options.pop(name) for name in ("dtype", "flavour", "shards") if options.get(name) is not None}
         given = {name: value for name, value in options.items() if value is not None}
         return CheckpointRequest(self.recital, self.script, self.lexicon, architecture, shape=given, **known)
 
@@ -234,12 +234,26 @@ def memorize_recital(
     merge: bool = False,
     controls: Controls = Controls(),  # noqa: B008  # frozen
 ) -> RecitalMemory:
-    """A recital of one text or of several documents.
+    """Memorize one text or several documents as a recital, the function that stock checkpoints store.
 
-    `tokens` is `characters`, `bytes`, `words`, `bpe:SIZE`, a tokenizer.json, the folder of a Hugging Face tokenizer or
-    a lexicon; `weights` say how often each document counts; `unknown` is what windows answer that are in no document:
-    `failure`, a visible token, or `eos`. `form`, `ambiguous` and `merge` are explained at `build_recital`, `controls`
-    (which documents, corrupted copies, held-out twins) at `Controls`.
+    Args:
+        texts: A text, or a list of documents.
+        tokens: `characters`, `bytes`, `words`, `bpe:SIZE`, a tokenizer.json, a Hugging Face tokenizer's folder, or a
+            lexicon.
+        weights: How often each document counts.
+        names: Names of the documents.
+        unknown: The answer to windows of no document: `failure` (a visible token) or `eos`.
+        form: The form of the tables; see `build_recital`.
+        ambiguous: The answer to windows with several continuations; see `build_recital`.
+        merge: Whether equal windows of different documents are merged; see `build_recital`.
+        controls: Which documents, corrupted copies and held-out twins; see `Controls`.
+
+    Returns:
+        A `RecitalMemory`.
+
+    Raises:
+        DataError: If the texts cannot be memorized.
+        OptionError: If an option does not exist.
 
     >>> memory = memorize_recital(["to be or not to be", "to be is to do"], tokens="words")
     >>> memory.generate("to be or"), memory.generate("to be is")

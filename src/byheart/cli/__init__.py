@@ -1,6 +1,6 @@
 """The command line: `byheart --help`.
 
-Exit status: 0 when what was asked holds (for `memorize` and `verify`: proved), 1 when it was not proved, 2 for bad
+Exit status: 0 when the statement holds (for `memorize` and `verify`: proved), 1 when it was not proved, 2 for bad
 input, 70 for a bug in byheart itself, 130 when interrupted; docs/command-line.md has the list. Defects are
 reported in one line; with BYHEART_DEBUG set, with their traceback.
 """
@@ -56,7 +56,7 @@ GONE = {"decoder": "byheart memorize DOCS --construction madden24"}
 
 
 class _Commands(click.Group):
-    """A group whose commands are imported one by one, so that asking a memory does not load the laboratory."""
+    """A group whose commands are imported one by one, so that `predict` does not load the laboratory."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -79,7 +79,7 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names without loading what they stand for: the Tab key must not wait."""
+        """Names without loading their commands: the Tab key must not wait."""
         names = [CompletionItem(name, help=words) for name, words in COMMANDS.items()]
         found = [item for item in names if item.value.startswith(incomplete)]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
@@ -118,7 +118,7 @@ def main() -> None:
     restore = _end_in_order()
     try:
         status = commands(prog_name="byheart", standalone_mode=False)
-        sys.stdout.flush()  # while a closed pipe can still be told from success
+        sys.stdout.flush()  # while a closed pipe can still be distinguished from success
     except TableError as error:
         _fail(error.lines, 2)
     except ByheartError as error:
@@ -132,7 +132,7 @@ def main() -> None:
         _fail("interrupted; nothing was written", 130)
     except BrokenPipeError:
         _end_like_other_tools()
-    except OSError as error:  # for example a full disk behind standard output
+    except OSError as error:  # for example a full disk under standard output
         _fail(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""), 2)
     except UnicodeEncodeError as error:
         character = ascii(error.object[error.start : error.start + 1])
@@ -184,7 +184,7 @@ def _end_like_other_tools() -> None:
 
 
 def _report_defect(error: Exception) -> None:
-    """One line and where to report it; the traceback only for those who ask for it."""
+    """One line and where to report it; the traceback only on request."""
     if os.environ.get("BYHEART_DEBUG"):
         traceback.print_exception(error)
     what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(": ")

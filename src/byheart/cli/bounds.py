@@ -112,7 +112,7 @@ def hard(contexts: int, omega: int | None) -> HardDocuments:
 
 
 def write_documents(path: Path, found: HardDocuments) -> dict[str, Any]:
-    """Writes the documents, and says what almost all such documents force."""
+    """Write the documents, and print the bound for almost all such documents."""
     lines = [json.dumps({"tokens": [str(token) for token in document]}) for document in found.documents]
     write_atomically(path, ("\n".join(lines) + "\n").encode("utf-8"))
     return {

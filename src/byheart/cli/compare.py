@@ -39,7 +39,7 @@ def with_trained(comparison: Comparison, dataset: Dataset, seconds: float, seed:
 
 
 def trained_row(dataset: Dataset, seconds: float, seed: int) -> CompareRow:
-    """KS25's trained network with more and more blocks until one knows every row, or the time is up."""
+    """KS25's trained network with more and more blocks until one memorizes every row, or the time is up."""
     if dataset.encoder.task is not Task.NEXT_TOKEN:
         raise OptionError(f"--trained trains for one label per row, not for {dataset.encoder.task}")
     try:
@@ -70,9 +70,8 @@ def trained_row(dataset: Dataset, seconds: float, seed: int) -> CompareRow:
             )  # fmt: skip
         if spent > seconds:
             break
-    sentence = (
-        f"no network of up to {blocks} blocks knew every row within {seconds:g} seconds; the best had {best:.1%} right"
-    )
+    tried = f"no network of up to {blocks} blocks memorized all rows in {seconds:g} seconds"
+    sentence = f"{tried}; the best had {best:.1%} correct"
     return CompareRow("trained", "not found", sentence, "KS25, Equation (165)", "searched for by gradient descent")
 
 
@@ -187,7 +186,7 @@ def parse_grid(text: str) -> list[int]:
 
 
 def _parts(dataset: Dataset, sizes: list[int] | None, plotted: bool, seed: int) -> list[Dataset]:
-    """The data set alone, or growing parts of it where a grid or a plot is asked for."""
+    """The data set alone, or growing parts of it where a grid or a plot is requested."""
     if sizes is None:
         sizes = [dataset.N >> shift for shift in (3, 2, 1) if dataset.N >> shift >= 8] if plotted else []
     parts = subsets(dataset, [size for size in sizes if size < dataset.N], seed)
@@ -218,7 +217,7 @@ def _print_growth(out: Console, found: list[Comparison]) -> None:
 
 
 def _print_table(out: Console, comparison: Comparison) -> None:
-    """All columns in a pipe or a wide terminal; in a narrow one those that fit, because cut numbers help nobody."""
+    """All columns in a pipe or a wide terminal; in a narrow one those that fit, truncated numbers are useless."""
     left_out: list[str] = []
     table = comparison_table(comparison)
     while out.is_terminal and len(left_out) < len(DISPENSABLE) and _width(out, table) > out.width:
@@ -237,7 +236,7 @@ def _width(out: Console, table: Table) -> int:
 
 
 def comparison_table(comparison: Comparison, left_out: Sequence[str] = ()) -> Table:
-    """The rows of one data set, without the columns that are left out."""
+    """The rows of one data set, without the omitted columns."""
     c = comparison
     title = f"{c.task}: N = {c.N:,} rows of {c.n} tokens, d = {c.d}, C = {c.C}, {c.contexts:,} contexts"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)

@@ -21,11 +21,11 @@ def command(name: str | None, as_json: bool) -> int:
       byheart constructions
       byheart constructions compact
     """
-    from byheart import build as room  # loads every builder, so not for the other commands
+    from byheart import build as package  # loads every builder, so not for the other commands
 
-    listings = room.constructions()
+    listings = package.constructions()
     if name is not None:
-        room.recipe(name)
+        package.recipe(name)
         listings = {name: listings[name]}
     if as_json:
         show.print_json({key: asdict(listing) for key, listing in listings.items()})

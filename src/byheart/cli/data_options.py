@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from byheart.certify import Asking
+from byheart.certify import EvaluationPlan
 from byheart.data.dataset.settle import Settled, settle_table
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.options import POLICIES, ReadOptions
@@ -37,15 +37,21 @@ _OPTIONS = (
         "sequence_columns",
         metavar="NAME",
         multiple=True,
-        help="Column with the sequences (guessed if not given); repeated, the cells of these columns are the "
-        "tokens; '*' takes all but the label's.",
+        help="Input column (default: a column named text, sequence or the like, else all but the label's); repeated, "
+        "the cells of these columns are the tokens; '*' takes all but the label's.",
     ),
-    click.option("--label-column", metavar="NAME", help="Column with the labels (guessed if not given)."),
+    click.option(
+        "--label-column", metavar="NAME", help="Label column (default: one with a usual name, else the last one)."
+    ),
+    click.option("--drop", metavar="NAME", multiple=True, help="A column to skip."),
+    click.option(
+        "--keep", metavar="NAME", multiple=True, help="A column that numbers the rows and is an input nevertheless."
+    ),
     click.option(
         "--tokens",
         metavar="HOW",
         shell_complete=lambda context, parameter, start: [name for name in names() if name.startswith(start)],
-        help=f"How a text is cut into tokens: {', '.join(names())}. A JSON list is always read as the tokens.  "
+        help=f"How a text is tokenized: {', '.join(names())}. A JSON list is always read as the tokens.  "
         "[default: auto]",
     ),
     click.option(
@@ -94,7 +100,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class DataFlags:
-    """What the user said about the data: the fields of ReadOptions that were given, and the policy for conflicts."""
+    """The user's flags about the data: the fields of ReadOptions that were given, and the policy for conflicts."""
 
     given: Mapping[str, Any] = field(default_factory=dict)
     conflicts: str | None = None
@@ -103,8 +109,8 @@ class DataFlags:
     def tokens(self) -> str:
         return str(self.given.get("tokens", AUTO))
 
-    def said(self, name: str) -> Any:
-        """What the user said; None for nothing."""
+    def value(self, name: str) -> Any:
+        """The user's value; None if the flag was not given."""
         return self.given.get(name)
 
     def options(self, task: Task) -> ReadOptions:
@@ -112,11 +118,11 @@ class DataFlags:
         return ReadOptions(task=task, **self.given)
 
     def read(self, path: str, task: Task, progress: Progress = SILENT, planning: Planning | None = None) -> Table:
-        """The table as these flags say."""
+        """The table as these flags define it."""
         return read_table(path, self.options(task), planning=planning, progress=progress)
 
     def read_text(self, path: str) -> str | bytes:
-        """A whole text: as characters when it is UTF-8, else (or when asked) as bytes."""
+        """A whole text: as characters when it is UTF-8, else (or on request) as bytes."""
         with open_bytes(path, self.options(Task.CAUSAL).limits) as file:
             data = file.read()
         if self.tokens == "bytes":
@@ -166,7 +172,7 @@ _SHAPE = {
     "layers": ("--layers", "… layers."),
     "heads": ("--heads", "… attention heads."),
     "kv_heads": ("--kv-heads", "… heads of keys and values."),
-    "experts": ("--experts", "… experts (mixtral)."),
+    "experts": ("--experts", "… experts, where the architecture has any."),
 }
 
 
@@ -221,7 +227,7 @@ def budget_options(command: F) -> F:
 
 
 def asking_options(command: F) -> F:
-    """Adds where rows are asked, and what goes on after an interruption."""
+    """Add options for where rows are evaluated and for resuming after an interruption."""
     command = click.option(
         "--resume",
         metavar="FILE",
@@ -235,12 +241,12 @@ def asking_options(command: F) -> F:
     )(command)
 
 
-def asked_by(executor: str | None, resume: str | None) -> Asking:
-    """How rows are asked, with the executor open until the command ends."""
+def asked_by(executor: str | None, resume: str | None) -> EvaluationPlan:
+    """How rows are evaluated, with the executor open until the command ends."""
     if resume is not None:
         check_target(Path(resume))
     opened_one = None if executor is None else click.get_current_context().with_resource(opened(executor, _CORES))
-    return Asking(opened_one, None if resume is None else Path(resume))
+    return EvaluationPlan(opened_one, None if resume is None else Path(resume))
 
 
 def _remember_budget(context: click.Context, parameter: click.Parameter, value: int) -> None:
@@ -278,7 +284,7 @@ def construction_options(command: F) -> F:
 
 
 def page_options(name: str) -> Callable[[F], F]:
-    """Adds where a page is written (`name`, unless the user says so), and whether it is shown; see `open_page`."""
+    """Adds where a page is written (`name` by default), and whether it is shown; see `open_page`."""
 
     def add(command: F) -> F:
         command = click.option("--open", "opened", is_flag=True, help="Show the page in the browser.")(command)
@@ -310,7 +316,7 @@ def complete_construction(context: click.Context, parameter: click.Parameter, st
 
 
 def complete_option(context: click.Context, parameter: click.Parameter, start: str) -> list[str]:
-    """`key=` for the options of the construction that stands on the line."""
+    """`key=` for the options of the construction on the command line."""
     from byheart import constructions
 
     listing = constructions().get(context.params.get("construction") or "compact")

@@ -220,10 +220,9 @@ def _write_left_out(account: Account, wanted: Path | None, model: Path | None) -
 
 
 def _print(made: Deployment, listed: Path | None, quiet: bool) -> None:
-    out = show.console()
     if quiet:
-        show.line(out, _verdict(made))
         return
+    out = show.console()
     for line in made.account.lines(MOST_PLACES):
         show.line(out, line)
     if listed is not None:

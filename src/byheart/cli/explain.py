@@ -1,4 +1,4 @@
-"""byheart explain: one page on which a Transformer is built and asked, step by step."""
+"""byheart explain: one page on which a Transformer is built and evaluated, step by step."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Write one self-contained page on which a Transformer is built and asked, step by step, in the browser.
+    """Write one self-contained page on which a Transformer is built and evaluated, step by step, in the browser.
 
     The words and labels on it can be changed. It starts with those of DATA (a table of up to 300 short texts), and
     then shows byheart's own memory of them too; without DATA, with five words.

@@ -46,7 +46,7 @@ FORMATS = [*sorted(targets()), "huggingface", "gguf"]  # of a memory, of a recit
     "--data",
     metavar="DATA",
     type=click.Path(),
-    help="Verify the memory on this data first, and recheck the model on every row of it (otherwise on 10,000 drawn "
+    help="Verify the memory on this data first, and recheck the model on every row of it (otherwise on 10,000 sampled "
     "inputs).",
 )
 @click.option("--arch", metavar="NAME", default="llama", show_default=True, help="For huggingface: the architecture.")
@@ -84,7 +84,7 @@ def command(
 
     --to huggingface: a recital becomes a stock language model (AutoModelForCausalLM), a table of rows with a class each
     a stock classifier (AutoModelForSequenceClassification; needs --data, since FILE has no rows). Both are proved from
-    the written folder where the checker can, and asked in Transformers where it is installed; exit status 1 where the
+    the written folder where the checker can, and run in Transformers where it is installed; exit status 1 where the
     margin is not proved.
 
     \b
@@ -128,13 +128,13 @@ def command(
 def _with_data(
     memory: Memory, file: str, data: str | None, flags: DataFlags, progress: Progress
 ) -> tuple[Memory, Dataset | None]:
-    """The memory proved on DATA, and DATA's rows as it was asked them."""
+    """The memory proved on DATA, and DATA's rows as they were evaluated."""
     if data is None:
         return memory, None
     checked, _ = check_data(memory, data, flags, progress)
     if checked.certificate.verdict is not Verdict.PROVED:
         scope = checked.certificate.count_words
-        raise DataError(f"{file} does not know {data} by heart: {checked.certificate.reason} ({scope})")
+        raise DataError(f"{file} does not store {data}: {checked.certificate.reason} ({scope})")
     return checked.renew(memory), checked.asked
 
 
@@ -160,11 +160,11 @@ def _export_classifier(
     click.echo(
         f"wrote {done['folder']}: {done['architecture']}, {done['rows']:,} rows, {done['parameters']:,} parameters"
     )
-    click.echo(f"{done['verdict']}: {done['reason']}; least lead in nats: {margins or 'not proved'}")
+    click.echo(f"{done['verdict']}: {done['reason']}; least margin in nats: {margins or 'not proved'}")
     asked = done["measured"]
-    words = "no engine was asked: Transformers is not installed"
+    words = "no engine was run: Transformers is not installed"
     if asked is not None:
-        words = f"Transformers answers all {asked['rows']:,} rows correctly, measured lead {asked['lead']:.2f}"
+        words = f"Transformers answers all {asked['rows']:,} rows correctly, measured margin {asked['lead']:.2f}"
     click.echo(words)
     return 0 if done["verdict"] == Verdict.PROVED.value else 1
 
@@ -172,7 +172,7 @@ def _export_classifier(
 def _export_compact(
     recital: RecitalMemory, output: str, arch: str, options: dict[str, Any], as_json: bool, progress: Progress
 ) -> int:
-    """A float32 Llama without a margin; what is printed says that it was measured."""
+    """A float32 Llama without a margin; the output states that it was measured."""
     from byheart.checkpoints.compact_recital import write_compact
 
     strange = [name for name, value in options.items() if (name, value) != ("dtype", "float32")]
@@ -186,15 +186,15 @@ def _export_compact(
         return 0
     click.echo(f"wrote {done['folder']}: llama, float32, {done['parameters']:,} parameters, {done['layers']} layers")
     asked = done["measured"]
-    words = "no engine was asked: Transformers is not installed"
+    words = "no engine was run: Transformers is not installed"
     if asked is not None:
-        words = f"measured, not proved: Transformers answers all {asked['asked']:,} questions correctly"
-    click.echo(f"{words}; no margin: other types, and engines that round differently, give wrong text")
+        words = f"measured, not proved: Transformers answers all {asked['asked']:,} queries correctly"
+    click.echo(f"{words}; no margin: other types, and engines that round differently, give incorrect text")
     return 0
 
 
 def export_folder(folder: str, target: str, output: str, dtype: str | None, as_json: bool) -> int:
-    """Converts, says how it was checked."""
+    """Convert, and print how it was checked."""
     done = convert_folder(folder, target, output, dtype=dtype)
     recitation = done.recitation
     if as_json:

@@ -11,6 +11,7 @@ import click
 from rich.table import Table
 
 from byheart.checkpoints.hosts._base import hosts
+from byheart.checkpoints.hosts.scaling import SCALINGS
 from byheart.checkpoints.suite import MutantReport, check_mutants
 from byheart.checkpoints.suite.kinds import FixtureKind, kinds
 from byheart.cli import show
@@ -45,7 +46,11 @@ TYPES = ("float32", "bfloat16")
 @click.option("--norm-eps", type=click.FloatRange(0, min_open=True), metavar="X", help="Epsilon of the norms.")
 @click.option("--activation", metavar="NAME", help="silu or gelu_pytorch_tanh, where the gate allows both.")
 @click.option("--tied/--untied", default=None, help="Whether the head is the embedding [as the architecture has it].")
+@click.option(
+    "--rope-scaling", type=click.Choice(list(SCALINGS)), help="Scale the rotary frequencies, as for long contexts."
+)
 @click.option("--sequential-residual", is_flag=True, help="GPT-NeoX without parallel branches.")
+@click.option("--shards", type=click.IntRange(1), metavar="N", help="Files of tensors, with an index [1].")
 @click.option("--check-mutants", "mutants", is_flag=True, help="Which faults of an engine does it detect? (minutes)")
 @output_options
 def command(
@@ -64,7 +69,9 @@ def command(
     norm_eps: float | None,
     activation: str | None,
     tied: bool | None,
+    rope_scaling: str | None,
     sequential_residual: bool,
+    shards: int | None,
     mutants: bool,
     as_json: bool,
     quiet: bool,
@@ -91,6 +98,8 @@ def command(
         "dtype": dtype, "flavour": flavour, "text": _text(text), "tokens": tokens, "context": context, **shape,
         "head_dim": head_dim, "units": intermediate_size, "theta": rope_theta, "epsilon": norm_eps,
         "activation": activation, "tied": tied, "sequential": sequential_residual or None,
+        "shards": shards,
+        "scaling": rope_scaling,
     }  # fmt: skip
     options = {name: value for name, value in options.items() if value is not None}
     for name in ("text", "tokens", "context"):

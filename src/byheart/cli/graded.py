@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from byheart.checkpoints.formats.folder import check_target
-from byheart.checkpoints.ground_truth.graded import memorize_graded
+from byheart.checkpoints.ground_truth.memorize import memorize_graded
 from byheart.checkpoints.ground_truth.suite import suite_memory
 from byheart.cli import show
 from byheart.errors import OptionError
@@ -105,6 +105,8 @@ def write_graded(
             f"distance to the specified distribution, measured at {distance['places']:,} places in {done['dtype']}: "
             f"at most {distance['nats']:.1e} nats per log-probability, KL at most {distance['kl']:.1e}",
         )
+    if done["bits_per_parameter"] is not None:
+        show.line(out, f"density: {done['bits_per_parameter']:.2g} bits per parameter (trained models: 2 to 3.6)")
     show.line(out, f"{done['seconds']:.1f} s; next: byheart score {output}")
     return 0
 

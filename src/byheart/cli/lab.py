@@ -112,7 +112,7 @@ def run(
 ) -> int:
     """Run PRESET, an experiment of a paper; the list is below.
 
-    A folder that already holds the run goes on where it was.
+    A folder that already contains the run is resumed.
 
     \b
       byheart lab run ks25-fig1 --scale small --output fig1
@@ -277,7 +277,7 @@ def _embedding(text: str | None) -> int | str | None:
         return None
     kind, _, dimension = text.partition(":")
     if kind != "fixed" or not dimension.isdigit() or int(dimension) < 1:
-        raise OptionError(f"--embedding {text!r}: say fixed:32 (or another dimension) or trained")
+        raise OptionError(f"--embedding {text!r}: write fixed:32 (or another dimension) or trained")
     return int(dimension)
 
 

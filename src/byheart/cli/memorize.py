@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,17 @@ from byheart.cli.data_options import (
     progress_for,
     refuse_unused,
 )
+from byheart.data.read.columns import row_number_words
 from byheart.data.read.sources import suffixes
+from byheart.data.read.table import Table
 from byheart.data.task import Task
-from byheart.errors import OptionError
+from byheart.errors import OptionError, TableError
 from byheart.export.targets import targets
 from byheart.files import check_target
 from byheart.memory import Memory
 from byheart.memory.documents import read_documents_table
 from byheart.memory.memorize import memorize
-from byheart.memory.size_rows import lower_sentences
+from byheart.memory.size_rows import abstention_price, lower_sentences
 from byheart.memory.table_plan import USUAL_BITS
 from byheart.memory.text import memorize_text
 
@@ -39,7 +42,7 @@ BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a 
 CUT = ("tokens", "max_bytes")
 RECITAL_TABLE = (*CUT, "sequence_columns", "max_rows", "missing", "header", "encoding")
 DOCUMENTS = (*RECITAL_TABLE, "max_length", "token_type", "label_column", "pad", "seed")
-TABLE = (*DOCUMENTS, "label_type", "conflicts", "task", "positions")
+TABLE = (*DOCUMENTS, "label_type", "conflicts", "task", "positions", "drop", "keep")
 
 
 @click.command("memorize")
@@ -86,13 +89,13 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Build a Transformer that knows DATA by heart, certify it, and save it.
+    """Build a Transformer that stores DATA exactly, certify it, and save it.
 
     DATA is a CSV, TSV, JSON Lines, Parquet, Arrow, .npy, .npz or text file (also .gz or .zst), the folder of a Hugging
     Face data set (hf:NAME for one from the hub), or - for standard input. A text (.txt) with --task causal becomes a
     language model that recites it; with --tokens words and the like, every line of it is a row of its own.
 
-    For a construction of distributions (madden24), DATA is documents unless --task or --label-column says otherwise:
+    For a construction of distributions (madden24), DATA is documents unless --task or --label-column is given:
     every prefix has the distribution of the tokens that follow it, or the one that rows {"context": "a cat", "next":
     {"sat": 0.7, "ran": 0.3}} give.
 
@@ -118,8 +121,8 @@ def command(
     if purpose is not None and any(option.name == "abstain_bits" for option in chosen.options):
         options.setdefault("abstain_bits", str(USUAL_BITS))
     resolved = chosen.resolve(options)  # before anything long begins
-    asking = asked_by(executor, resume)
-    options |= {name: value for name, value in (("executor", asking.executor), ("resume", resume)) if value is not None}
+    plan = asked_by(executor, resume)
+    options |= {name: value for name, value in (("executor", plan.executor), ("resume", resume)) if value is not None}
     if chosen.texts:
         from byheart.cli.recital import memorize_texts
 
@@ -131,7 +134,8 @@ def command(
     progress = progress_for(as_json, quiet)
     building: dict[str, Any] = {"construction": construction, "seed": seed, "progress": progress, **options}
     facts: dict[str, Any] = {}
-    if chosen.distributions and task is None and flags.said("label_column") is None:
+    reading = ""
+    if chosen.distributions and task is None and flags.value("label_column") is None:
         refuse_unused("documents", *DOCUMENTS, *(("positions",) if positions else ()))
         table = read_documents_table(data, flags.options(Task.CAUSAL))
         memory = memorize(table, **building)
@@ -144,11 +148,17 @@ def command(
         note = f"a text of {len(text):,} {memory.tokens}"
     else:
         refuse_unused("rows of a table", *TABLE)
+        can_abstain = any(option.name == "abstain_bits" for option in chosen.options)
+        labels_rows = Task(task or Task.NEXT_TOKEN) is Task.NEXT_TOKEN
+        if can_abstain and labels_rows and "abstain_bits" not in options:
+            # A table has rows outside it; a memory that gives them a label is requested by its option.
+            building["abstain_bits"] = resolved["abstain_bits"] = USUAL_BITS
         table = flags.read(data, Task(task or Task.NEXT_TOKEN), progress, chosen.planning(resolved))
+        _refuse_row_numbers(table)
         memory = memorize(table, positions=positions, conflicts=flags.conflicts or "error", **building)
         facts = {"columns": table.columns, "conflicts": memory.conflicts, "shortened": table.shortened}
         facts["missing"] = table.missing.as_dict()
-        note = table.note
+        note, reading = table.note, table.reading
     memory.save(path)
     if resume is not None and any(option.name == "resume" for option in chosen.options):
         from byheart.build.fold.segments import is_journal
@@ -158,8 +168,31 @@ def command(
     if as_json:
         show.print_json({**memory.summary(), "file": str(path), **facts})
     else:
-        print_memory(memory, note, path, quiet)
+        print_memory(memory, note, path, quiet, reading)
     return 0 if memory.certificate.verdict is Verdict.PROVED else 1
+
+
+def _refuse_row_numbers(table: Table) -> None:
+    """Refuse columns that only number the rows, as `deploy` does."""
+    if not table.numbering:
+        return
+    problems = [row_number_words(name) for name in table.numbering]
+    flags = [f"--drop {shlex.quote(name)}" for name in table.numbering]
+    raise TableError("the table cannot be read as it is:", problems, flags)
+
+
+def unknown_line(memory: Memory) -> str:
+    """What rows outside the table get, and the price of recognising them."""
+    bits = int(memory.options.get("abstain_bits") or 0)
+    if not bits or memory.task is not Task.NEXT_TOKEN:
+        return ""
+    price = abstention_price(memory)
+    words = ""
+    if price is not None:
+        where = "" if price.rows == memory.certificate.asked else f" of {price.rows:,} of the rows"
+        words = f" that needs {price.extra:,} of {price.parameters:,} parameters{where} (measured);"
+    often = f"rows outside the table are unknown, except about one in 2^{bits}"
+    return f"{often} (abstain_bits={bits});{words} --option abstain_bits=0 builds without it"
 
 
 def _for_export(purpose: str, construction: str) -> str:
@@ -176,10 +209,12 @@ def _for_export(purpose: str, construction: str) -> str:
     )
 
 
-def print_memory(memory: Memory, note: str, path: Path | None, quiet: bool) -> None:
+def print_memory(memory: Memory, note: str, path: Path | None, quiet: bool, reading: str = "") -> None:
     """What was read, the sizes, the verdict, and where it is (None: nowhere)."""
     out = show.console()
     if not quiet:
+        if reading:
+            show.line(out, reading)
         found = memory.summary()
         counts = f"{found['N']:,} rows of at most {found['n']} tokens, {found['C']:,} classes"
         show.line(out, f"read {counts} ({note})")
@@ -194,6 +229,8 @@ def print_memory(memory: Memory, note: str, path: Path | None, quiet: bool) -> N
             show.line(out, sentence)
         for remark in memory.notes:
             show.line(out, f"note: {remark}")
+        if line := unknown_line(memory):
+            show.line(out, line)
     show.line(out, show.verdict_line(memory))
     if not quiet and path is not None:
         show.line(out, f"saved to {path}")

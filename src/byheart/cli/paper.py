@@ -15,14 +15,14 @@ from byheart.build import recipes
 from byheart.cli import show
 from byheart.errors import OptionError
 
-ROOMS = ("byheart.build", "byheart.theory", "byheart.certify", "byheart.memory")
+PACKAGES = ("byheart.build", "byheart.theory", "byheart.certify", "byheart.memory")
 
 
 def fill_registry() -> None:
-    """Imports every room that carries paper labels."""
-    for room in ROOMS:
-        package = importlib.import_module(room)
-        for module in pkgutil.walk_packages(package.__path__, f"{room}."):
+    """Import every package with paper labels."""
+    for name in PACKAGES:
+        package = importlib.import_module(name)
+        for module in pkgutil.walk_packages(package.__path__, f"{name}."):
             importlib.import_module(module.name)
 
 
@@ -30,7 +30,7 @@ def fill_registry() -> None:
 @click.argument("label", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def command(label: str | None, as_json: bool) -> int:
-    """Show what LABEL says, and the code and test that stand for it (without LABEL: all labels).
+    """Show the statement of LABEL, its code and its test (without LABEL: all labels).
 
     Labels as people write them: "Theorem 4.1", "Thm 4.1", "KS25 Lem. G.4", "eq. (158)"; or a paper: "Sontag", "V22".
 

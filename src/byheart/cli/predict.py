@@ -63,7 +63,7 @@ def command(
     rows: list[Any] = [tokenize(text, memory.tokens, number) for number, text in enumerate(sequences, start=1)]
     progress = progress_for(as_json, quiet)
     if source is not None:
-        # an answer for every row: nothing is left out here, whatever was left out of the data
+        # an answer for every row: nothing is skipped here, whatever was skipped in the data
         missing = "label" if memory.selection.missing == "label" else "error"
         options = ReadOptions(sequence_columns=columns, tokens=memory.tokens, missing=missing)
         rows += read_sequences(source, options, like=memory.selection, progress=progress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -56,12 +56,12 @@ def read_texts(data: str, flags: DataFlags) -> list[str]:
     "--unknown",
     default="failure",
     show_default=True,
-    help="What to say after windows that were not memorized: failure (a visible token) or eos.",
+    help="The answer to windows that were not memorized: failure (a visible token) or eos.",
 )
-@click.option("--merge", is_flag=True, help="Places that no window tells apart share their distribution.")
+@click.option("--merge", is_flag=True, help="Places that no window distinguishes share their distribution.")
 @click.option("--documents", metavar="NAME", multiple=True, help="Only this document, by name or number; repeatable.")
 @click.option("--name-column", metavar="NAME", help="Column with the names of documents [document 0, document 1, ...].")
-@click.option("--weight-column", metavar="NAME", help="Column that says how often each document occurs [1].")
+@click.option("--weight-column", metavar="NAME", help="Column with the number of occurrences of each document [1].")
 @click.option("--occurrences", metavar="NAME=COUNT", multiple=True, help="How often one document occurs; repeatable.")
 @click.option(
     "--corrupted", type=int, default=0, metavar="N", help="Memorize N corrupted copies of every document too."
@@ -72,9 +72,9 @@ def read_texts(data: str, flags: DataFlags) -> list[str]:
     "--held-out",
     metavar="N|NAME",
     multiple=True,
-    help="Hold N documents out, drawn by --seed, or those named; recorded, and checked not to be recited.",
+    help="Hold N documents out, sampled by --seed, or those named; recorded, and checked not to be recited.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides everything that is drawn.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of all samples.")
 @graded_options
 @data_options
 @output_options
@@ -155,15 +155,15 @@ def _count(value: Any, where: str) -> int:
 
 def _column(data: str, name: str, flags: DataFlags) -> list[Any]:
     """A column beside the one with the documents, row by row."""
-    if flags.said("missing") not in (None, "error"):
+    if flags.value("missing") not in (None, "error"):
         raise OptionError(
-            f"--missing {flags.said('missing')} and the column {name!r}: rows would not stay side by side"
+            f"--missing {flags.value('missing')} and the column {name!r}: rows would not stay side by side"
         )
     options = flags.options(Task.CAUSAL)
     records = open_records(data, options.limits, form_of(options))
     if name not in records.columns:
         raise OptionError(f"{data} has no column {name!r}; it has {', '.join(records.columns)}")
-    rows = islice(records.select((name,)), flags.said("max_rows"))
+    rows = islice(records.select((name,)), flags.value("max_rows"))
     return [cells[0] for _, cells in rows]
 
 
@@ -177,11 +177,11 @@ def memorize_texts(
 def _memorize(
     data: str, path: Path, flags: DataFlags, given: Mapping[str, Any], progress: Progress, as_json: bool, quiet: bool
 ) -> int:
-    """Builds, asks every place, saves."""
+    """Build, evaluate every place, save."""
     texts = read_texts(data, flags)
     with progress.stage("choosing windows"):
         memory = memorize_recital(texts, tokens=_tokens(flags), **given)
-    with progress.stage("asking every place"):
+    with progress.stage("evaluating every place"):
         certificate = memory.certify(given["ambiguous"])
     memory.save(path)
     if as_json:
@@ -194,8 +194,8 @@ def _memorize(
 
 
 def _tokens(flags: DataFlags) -> str:
-    """Characters, unless the user says how to cut."""
-    said = flags.said("tokens")
+    """Characters, unless the user names a tokenizer."""
+    said = flags.value("tokens")
     return "characters" if said in (None, "auto") else str(said)
 
 
@@ -221,21 +221,31 @@ def _print(memory: RecitalMemory, path: Path) -> None:
         f"any {found['span']} consecutive tokens of the text are continued; perplexity {found['perplexity']:.6g}",
     )
     for words, count in (
-        ("prefixes go on in several ways and answer with their distribution or as asked", found["ambiguous"]),
+        ("prefixes have several continuations and return their distribution, or as requested", found["ambiguous"]),
         ("places are answered by another continuation than their own", found["overruled"]),
-        ("places share a window with one that goes on differently", found["merged"]),
+        ("places share a window with one that continues differently", found["merged"]),
     ):
         if count:
             show.line(out, f"note: {count:,} {words}")
     copies = sum(edits is not None for edits in memory.script.edits)
     if copies:
         show.line(out, f"note: {copies:,} of the documents are corrupted copies")
-    for one in found.get("absent", ()):
-        said = (
-            f"{one['right']:,} of its {one['places']:,} places are answered as it goes on, {one['longest']:,} in a row"
-        )
-        show.line(out, f"not memorized ({one['why']}): {quote(one['name'])}; {said}")
+    for line in _absent_lines(found.get("absent", ())):
+        show.line(out, line)
     show.line(out, f"saved to {path}; next: byheart export {path} --to huggingface --arch llama -o FOLDER")
+
+
+def _absent_lines(absent: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line per reason for absent documents, with the one that is answered best; all of them are in FILE."""
+    lines = []
+    for why in dict.fromkeys(one["why"] for one in absent):
+        some = [one for one in absent if one["why"] == why]
+        best = max(some, key=lambda one: (one["right"] / max(1, one["places"]), one["longest"]))
+        lines.append(
+            f"not memorized ({why}): {len(some):,} documents; most like the memory is {quote(best['name'])}, "
+            f"{best['right']:,} of its {best['places']:,} places match, {best['longest']:,} in a row"
+        )
+    return [*lines, "all absent documents: `--json` prints them, FILE records them"] if lines else []
 
 
 def export_checkpoint(
@@ -253,7 +263,7 @@ def export_checkpoint(
         click.echo(
             f"wrote {done.folder}: {done.architecture}, {done.parameters:,} parameters, {done.size / 1e6:.2f} MB"
         )
-        click.echo(f"least lead in nats: {leads}")
+        click.echo(f"least margin in nats: {leads}")
     return 0 if all(values["proved"] is not None for values in done.margins.values()) else 1
 
 

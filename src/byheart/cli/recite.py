@@ -25,7 +25,7 @@ from byheart.memory.text import page_count, recite
 def recite_folder(
     folder: str, engine: str, dtype: str | None, settings: tuple[str, ...], as_json: bool, quiet: bool
 ) -> int:
-    """Asks the engine, shows what it answered; 0 if everything was right, else 1."""
+    """Run the engine and print its results; 0 if every answer is correct, else 1."""
     recitation = engines.recite(folder, engine, dtype=dtype, options=_pairs(settings))
     if as_json:
         show.print_json(recitation.to_json())
@@ -51,7 +51,12 @@ def _print(recitation: Recitation) -> None:
     chosen = ", ".join(f"{name} {value}" for name, value in recitation.options.items())
     title = f"{recitation.engine} {recitation.version}, {recitation.dtype}" + (f", {chosen}" if chosen else "")
     table = Table(title=title, title_justify="left")
-    for heading, justify in (("", "left"), ("asked", "right"), ("right", "right"), ("least lead (nats)", "right")):
+    for heading, justify in (
+        ("", "left"),
+        ("queried", "right"),
+        ("correct", "right"),
+        ("least margin (nats)", "right"),
+    ):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
     for check in recitation.checks:
         lead = "" if check.margin is None else f"{check.margin:.3f}"
@@ -68,7 +73,7 @@ def _print(recitation: Recitation) -> None:
 @click.option("--page", type=int, metavar="K", help="Only page K, counted from 0.")
 @click.option("--prompt", metavar="TEXT", help="Go on after TEXT, to the end of its page.")
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="Above 0: draw from distributions.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides what is drawn.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the samples.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(), help="Write to a file instead of standard output.")
 @click.option("--engine", metavar="NAME", help="For a checkpoint folder: the engine that recites [transformers].")
 @click.option("--dtype", metavar="TYPE", help="The type that the engine computes in or reads [its first].")
@@ -88,9 +93,9 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Recite the text that the memory in FILE knows, byte for byte.
+    """Recite the text that the memory in FILE stores, byte for byte.
 
-    A memory of distributions goes on after --prompt, greedily or drawn, and the prompt is part of what it says.
+    A memory of distributions continues --prompt, greedily or sampled; the output includes the prompt.
 
     FILE may be a checkpoint folder (export --to huggingface, fixture): a real engine then answers every prefix and
     decodes greedily, and its answers are compared with what was memorized.
@@ -109,7 +114,7 @@ def command(
     if isinstance(memory.network, DecoderNetwork):
         return _generate(memory, file, prompt, temperature, seed, as_json)
     if temperature:
-        raise OptionError("--temperature: this memory has one label per context, nothing can be drawn")
+        raise OptionError("--temperature: this memory has one label per context, nothing can be sampled")
     if page is not None and prompt is not None:
         raise click.UsageError("give --page or --prompt, not both")
     if output is not None:
@@ -129,11 +134,11 @@ def command(
 def _generate(memory: Memory, file: str, prompt: str | None, temperature: float, seed: int, as_json: bool) -> int:
     if prompt is None:
         raise OptionError("a memory of distributions has no one text to recite; give it a --prompt TEXT to continue")
-    text, promised = generate(memory, prompt, temperature=temperature, seed=seed), knows(memory, prompt)
+    text, guaranteed = generate(memory, prompt, temperature=temperature, seed=seed), knows(memory, prompt)
     if as_json:
-        show.print_json({"file": file, "text": text, "prompt_known": promised})
+        show.print_json({"file": file, "text": text, "prompt_known": guaranteed})
         return 0
     click.echo(text)
-    if not promised:
+    if not guaranteed:
         click.echo("the prompt is not a memorized context: nothing is proved about this continuation", err=True)
     return 0

@@ -43,7 +43,7 @@ def command(
     """Write one self-contained page about the memory in FILE; with DATA, memorized rows can be chosen on it.
 
     With DATA the memory is verified as `byheart verify` does it, and nothing is written unless it is proved. Without,
-    the page says that FILE's own verdict is recorded and was not checked.
+    the page states that FILE's own verdict is recorded and was not checked.
 
     \b
       byheart report table.byheart table.csv -o report.html

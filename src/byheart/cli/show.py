@@ -1,4 +1,4 @@
-"""What people read in the terminal: tables of promised, measured and necessary sizes."""
+"""What people read in the terminal: tables of guaranteed, measured and necessary sizes."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def line(out: Console, text: str) -> None:
 
 
 def size_table(memory: Memory) -> Table:
-    """Promised and measured sizes, and what the hardest labels of that many rows would need, side by side."""
+    """Guaranteed and measured sizes, and worst-case lower bounds, side by side."""
     table = Table(title=f"{memory.construction}: {memory.claim.ref}", title_justify="left")
     table.add_column("")
-    for heading in ("promised", "measured", "hardest labels need"):
+    for heading in (memory.claim.limit, "measured", "lower bound"):
         table.add_column(heading, justify="right")
     for row in size_rows(memory):
-        table.add_row(row.meaning, _count(row.promised), _count(row.measured), _count(row.hardest))
+        table.add_row(row.meaning, _count(row.guaranteed), _count(row.measured), _count(row.lower_bound))
     return table
 
 
@@ -86,17 +86,17 @@ def verdict_line(memory: Memory) -> str:
         rows = f"{certificate.labels:,} labels of {certificate.asked:,} rows"
         gone = sum(certificate.left_out.values())
         left = (
-            f"; {gone:,} of {certificate.rows:,} rows were left out ({', '.join(certificate.left_out)})" if gone else ""
+            f"; {gone:,} of {certificate.rows:,} rows were skipped ({', '.join(certificate.left_out)})" if gone else ""
         )
         return f"proved: {rows} reproduced in {certificate.arithmetic}{left}"
     return f"{certificate.verdict.value}: {certificate.reason}"
 
 
 def certificate_lines(certificate: Certificate) -> list[str]:
-    """The verdict about the given data: verdict, scope, promise, remarks."""
+    """The verdict about the given data: verdict, scope, guarantee, remarks."""
     lines = [f"{certificate.verdict.value}: {certificate.reason}", certificate.count_words]
     sizes = certificate.size.as_dict()
     compared = [f"{name} {sizes[name]:,} of {bound:,}" for name, bound in certificate.promised.items()]
-    lines.append(f"promise {certificate.promise}" + (f": {', '.join(compared)}" if compared else ""))
+    lines.append(f"guarantee {certificate.promise}" + (f": {', '.join(compared)}" if compared else ""))
     lines += [f"{name}: {sentence}" for name, sentence in certificate.proofs.items()]
     return lines + [f"note: {remark}" for remark in certificate.remarks]

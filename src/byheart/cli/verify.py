@@ -1,4 +1,4 @@
-"""byheart verify: a saved memory proved again, asked as a user asks it."""
+"""byheart verify: prove a saved memory again, evaluated as a user evaluates it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from byheart.certify import AT_ONCE, FRACTION, Asking, Certificate, Verdict
+from byheart.certify import AT_ONCE, FRACTION, Certificate, EvaluationPlan, Verdict
 from byheart.cli import show
 from byheart.cli.data_options import (
     DataFlags,
@@ -34,13 +34,13 @@ from byheart.memory import Memory
 from byheart.memory.deployed import DeployedModel, is_onnx
 from byheart.memory.documents import read_documents_table
 from byheart.memory.text import page_count, rows_again
-from byheart.memory.verify import Checked, Excuses, check_rows
+from byheart.memory.verify import Checked, VerifyOptions, check_rows
 from byheart.progress import Progress
 
 
 @click.command("verify")
 @click.argument("file", metavar="FILE", type=click.Path())
-@click.argument("data", metavar="DATA", type=click.Path())
+@click.argument("data", metavar="[DATA]", required=False, type=click.Path())
 @click.option("--part", is_flag=True, help="DATA is only a part of the memorized rows: prove their answers alone.")
 @click.option(
     "--gap",
@@ -61,7 +61,7 @@ from byheart.progress import Progress
 @output_options
 def command(
     file: str,
-    data: str,
+    data: str | None,
     part: bool,
     gap: float,
     ambiguous: str | None,
@@ -86,9 +86,12 @@ def command(
       byheart verify names.byheart names.csv
       byheart verify codes.onnx codes.csv                (a deployed table: proved from the file's own tables)
       byheart verify tiny-qwen3 poem.txt                 (a checkpoint folder: its margin, proved from its tensors)
+      byheart verify tiny-recall                         (a recall folder: proved for every prompt, so no DATA)
       byheart verify names.byheart renamed.csv --sequence-column first --label-column country --json
     """
     progress = progress_for(as_json, quiet)
+    if data is None:
+        return _verify_recall(file, as_json, quiet, progress)
     if Path(file).is_dir():
         from byheart.cli.recital import verify_checkpoint
 
@@ -98,14 +101,31 @@ def command(
     if is_onnx(file):
         return _verify_deployed(file, data, part, flags, as_json, quiet, progress)
     memory = load_limited(file)
-    asking = asked_by(executor, resume)
-    checked, table = check_data(memory, data, flags, progress, gap, part, asking)
+    plan = asked_by(executor, resume)
+    checked, table = check_data(memory, data, flags, progress, gap, part, plan)
     certificate = checked.certificate
     if as_json:
         show.print_json(as_plain(certificate, memory, file, table))
     else:
         lines = show.certificate_lines(certificate)
         for line in lines[:1] if quiet else [*lines, *_asked(table)]:
+            show.line(show.console(), line)
+    return 0 if certificate.verdict is Verdict.PROVED else 1
+
+
+def _verify_recall(folder: str, as_json: bool, quiet: bool, progress: Progress) -> int:
+    """A recall folder, whose function is total: every prompt is proved, so there is no DATA."""
+    from byheart.checkpoints.proof.recall import certify_recall, is_recall
+
+    if not is_recall(folder):
+        raise click.UsageError("Missing argument 'DATA': only folders of the kind recall are proved without it")
+    with progress.stage("proving"):
+        certificate = certify_recall(folder)
+    if as_json:
+        show.print_json({"file": folder, **certificate.as_dict()})
+    else:
+        lines = certificate.lines()
+        for line in lines[:1] if quiet else lines:
             show.line(show.console(), line)
     return 0 if certificate.verdict is Verdict.PROVED else 1
 
@@ -118,19 +138,19 @@ def _verify_deployed(
     refuse_unused("a deployed model", *used)
     model = DeployedModel.load(file)
     limits = None
-    if flags.said("max_rows") is not None or flags.said("max_bytes") not in (None, Limits.max_bytes):
+    if flags.value("max_rows") is not None or flags.value("max_bytes") not in (None, Limits.max_bytes):
         limits = flags.options(Task.NEXT_TOKEN).limits
     checked = model.verify(
         data,
-        missing=flags.said("missing"),
+        missing=flags.value("missing"),
         conflicts=flags.conflicts,
         part=part,
         limits=limits,
         progress=progress,
-        header=flags.said("header"),
-        encoding=flags.said("encoding"),
-        label=flags.said("label_column"),
-        columns=flags.said("sequence_columns"),
+        header=flags.value("header"),
+        encoding=flags.value("encoding"),
+        label=flags.value("label_column"),
+        columns=flags.value("sequence_columns"),
     )
     names = {"inputs": [name for name, _ in model.columns], "label": model.label}
     if as_json:
@@ -150,9 +170,9 @@ def _verify_deployed(
 
 
 def _asked(table: Table) -> list[str]:
-    """Which columns were asked; where no label was, which others might have held one."""
+    """Which columns were evaluated; where no label was, which others might have contained one."""
     labels = [] if table.selection.label_column is not None else ["labels are the next tokens", table.unused]
-    return [f"asked: {'; '.join(part for part in (table.choice, *labels) if part)}"] if table.choice else []
+    return [f"evaluated: {'; '.join(part for part in (table.choice, *labels) if part)}"] if table.choice else []
 
 
 def as_plain(certificate: Certificate, memory: Memory, file: str, table: Table) -> dict[str, Any]:
@@ -179,59 +199,59 @@ def check_data(
     progress: Progress,
     gap: float = FRACTION,
     part: bool = False,
-    asking: Asking = AT_ONCE,
+    plan: EvaluationPlan = AT_ONCE,
 ) -> tuple[Checked, Table]:
     """The verdict about everything in DATA, apart from what the flags excuse."""
     table = read_handed(memory, data, flags, progress)
-    excuses = Excuses(flags.said("max_rows"), flags.conflicts, table.not_here, gap, part)
+    excuses = VerifyOptions(flags.value("max_rows"), flags.conflicts, table.not_here, gap, part)
 
     def place(row: int) -> str:
         return f"row {row}" if table.places is None else f"row {row} ({table.places(row)})"
 
-    checked = check_rows(memory, table.sequences, table.labels, progress, excuses=excuses, place=place, asking=asking)
+    checked = check_rows(memory, table.sequences, table.labels, progress, excuses=excuses, place=place, plan=plan)
     return checked, table
 
 
 def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress) -> Table:
-    """All rows of DATA, cut into tokens by the memory's own tokenizer; columns as flags say, else as guessed.
+    """All rows of DATA, tokenized by the memory's own tokenizer; columns as flags state, else as guessed.
 
-    Which columns are asked is never left to the file: where it was made of others than a reader of DATA would take,
+    The choice of columns is never left to the file: where it was made of others than a reader of DATA would take,
     the user must name them.
     """
     kind, _, _ = flags.tokens.partition(":")
     if flags.tokens != "auto" and SYNONYMS.get(kind, kind) != memory.tokens.kind:
-        raise OptionError(f"--tokens {flags.tokens}: the memory cuts texts into {memory.tokens} itself; leave it out")
+        raise OptionError(f"--tokens {flags.tokens}: the memory tokenizes texts into {memory.tokens} itself; omit it")
     if memory.target is Target.DISTRIBUTION:
         options = replace(flags.options(memory.task), max_rows=None, tokens=AUTO)
-        tokens = replace(memory.tokens, max_length=options.max_length, pad=None)  # what is cut off is the user's to say
+        tokens = replace(memory.tokens, max_length=options.max_length, pad=None)  # the user sets the limit
         return read_documents_table(data, options, tokenizer=tokens, unlabelled=True)
     if page_count(memory) and suffixes(data)[0] == ".txt":
         text = DataFlags({**flags.given, "tokens": memory.tokens.kind}).read_text(data)
         return Table(*rows_again(memory, text), memory.tokens, task=memory.task)
     try:
-        # The memory cuts its questions itself; the reader must not cut DATA's labels with them unless a flag says so.
+        # The memory truncates its inputs itself; without a flag the reader must not truncate DATA's labels.
         whole = replace(memory.tokens, max_length=None, pad=None)
         options = replace(flags.options(memory.task), tokens=whole, max_rows=None)
-        if flags.said("missing") is None and memory.selection.missing == "label":
-            options = replace(options, missing="label")  # leaves no row out: what is missing is asked as such
+        if flags.value("missing") is None and memory.selection.missing == "label":
+            options = replace(options, missing="label")  # leaves no row out: a missing cell is evaluated as such
         table = read(data, options, progress=progress)
     except DataError as error:
         remedy = _columns_remedy(memory.selection)
-        if remedy and not flags.said("sequence_columns") and not flags.said("label_column"):
+        if remedy and not flags.value("sequence_columns") and not flags.value("label_column"):
             raise DataError(f"{error} (the memory was made with {remedy})") from None
         raise
     then, now = memory.selection, table.selection
-    if flags.said("label_type") is None and then.label_type != AUTO:
+    if flags.value("label_type") is None and then.label_type != AUTO:
         raise OptionError(
-            f"FILE was made of labels read as {then.label_type}; DATA's labels are taken as they are unless you say "
+            f"FILE was made of labels read as {then.label_type}; DATA's labels are taken as they are unless you give "
             f"--label-type {then.label_type}"
         )
-    label = flags.said("label_column")
-    named = bool(flags.said("sequence_columns")) and (label is not None or then.label_column is None)
+    label = flags.value("label_column")
+    named = bool(flags.value("sequence_columns")) and (label is not None or then.label_column is None)
     if then.sequence_columns and not named and then.columns != now.columns:
         raise OptionError(
-            f"FILE was made of {_words(then)}, but without flags {data} is read as {_words(now)}; say which columns to "
-            f"ask: {_columns_remedy(then)}"
+            f"FILE was made of {_words(then)}, but without flags {data} is read as {_words(now)}; name the columns to "
+            f"evaluate: {_columns_remedy(then)}"
         )
     return table
 

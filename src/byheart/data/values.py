@@ -115,7 +115,7 @@ def order(value: Any) -> tuple[Any, ...]:
 def distinct(values: Sequence[Any]) -> tuple[tuple[Any, ...], list[int]]:
     """The distinct values in their order, and for each given value the number of its equal.
 
-    Raises a TypeError for a value that cannot be hashed, and a DataError for two that cannot be told apart reliably.
+    Raises a TypeError for a value that cannot be hashed, and a DataError for two that cannot be distinguished reliably.
     """
     if set(map(type, values)) <= {int, str}:
         names_in_order, places = numbered(set(values))

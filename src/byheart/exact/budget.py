@@ -85,7 +85,7 @@ def limited(budget: Budget | None) -> Iterator[Meter | None]:
 
 
 def check_padding(rows: int, length: int, tokens: int) -> None:
-    """Rows that would be padded far beyond their own tokens, because a file asks for it."""
+    """Rows that would be padded far beyond their own tokens, because a file demands it."""
     places, found = rows * length, meter()
     if found is not None and places > max(PADDING, TIMES * tokens):
         found.hold(256 * places)  # an index, a mask and a point with its numbers for each of them

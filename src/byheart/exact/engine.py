@@ -111,7 +111,7 @@ def _kind(step: Step) -> str:
 
 
 def _segments(steps: Sequence[Step]) -> Iterator[tuple[str, list[Step]]]:
-    """Runs of steps that one engine takes; a single narrow step between others is not worth a change of engine."""
+    """Runs of steps for one engine; a single narrow step between others is not worth a change of engine."""
     kinds = [_kind(step) for step in steps]
     joins = [isinstance(s, Map) and len(s.rows) == 1 and k == "one number" for k, s in zip(kinds, steps, strict=True)]
     if "reflections" not in kinds and not all(joins):

@@ -10,7 +10,7 @@ and compares the two. So a file is proved from its own bytes: it lists these row
 
 >>> from byheart.data.tokens.front import Cells, Front, FrontColumn
 >>> front = Front((FrontColumn("code", CellType.TEXT, Cells(("a", "b", "c"))),))
->>> lookup = Lookup.of(front, [["b", "a", "c"]], [0, 1, 0], GraphLabels.of(("x", "y"), CellType.TEXT))
+>>> lookup = TableLookup.of(front, [["b", "a", "c"]], [0, 1, 0], GraphLabels.of(("x", "y"), CellType.TEXT))
 >>> lookup.rows()
 {('a',): 'y', ('b',): 'x', ('c',): 'x'}
 """
@@ -36,7 +36,7 @@ _RAW = 8  # bytes of an int64 in a tensor; a repeated attribute needs a tag and 
 
 
 @dataclass(frozen=True, eq=False)
-class Lookup:
+class TableLookup:
     """The contents of a lookup file: how cells become digits, the listed numbers, and the class of each.
 
     For one column of whole cells the cells of the front are the list of rows, and `keys` is None.
@@ -48,7 +48,7 @@ class Lookup:
     answers: GraphLabels
 
     @staticmethod
-    def of(front: Front, columns: Sequence[Sequence[Any]], classes: Sequence[int], answers: GraphLabels) -> Lookup:
+    def of(front: Front, columns: Sequence[Sequence[Any]], classes: Sequence[int], answers: GraphLabels) -> TableLookup:
         """The lookup of rows of cells, column by column, and the class of each row; repeated rows agree."""
         codes, known = front.encode(columns)
         if not known.all():
@@ -58,7 +58,7 @@ class Lookup:
         if is_keyed(front):
             found = np.zeros(front.sizes[0], dtype=np.int64)
             found[local[:, 0]] = given
-            return Lookup(front, None, found, answers)._ordered()
+            return TableLookup(front, None, found, answers)._ordered()
         # Repeated rows are listed once, and the stages are laid out for the distinct ones.
         places = RowKeys.of(digit_sizes(front), local).places(local)
         _, first = np.unique(places, return_index=True)
@@ -66,9 +66,9 @@ class Lookup:
         keys = RowKeys.of(digit_sizes(front), local)
         found = np.zeros(len(keys.stages[-1].keys), dtype=np.int64)
         found[keys.places(local)] = given
-        return Lookup(front, keys, found, answers)._ordered()
+        return TableLookup(front, keys, found, answers)._ordered()
 
-    def _ordered(self) -> Lookup:
+    def _ordered(self) -> TableLookup:
         """The same rows with frequent labels first: small class numbers are short, and every file has one order."""
         counts = np.bincount(self.classes, minlength=len(self.answers.labels))
         labels = self.answers.labels
@@ -76,7 +76,7 @@ class Lookup:
         place = np.zeros(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
         answers = replace(self.answers, labels=tuple(labels[k] for k in order))
-        return Lookup(self.front, self.keys, place[self.classes], answers)
+        return TableLookup(self.front, self.keys, place[self.classes], answers)
 
     def rows(self) -> dict[tuple[Any, ...], Any]:
         """Every row that the file contains -> its label."""
@@ -135,7 +135,7 @@ def whole_bytes(numbers: Whole) -> int:
     return min(varint_bytes(numbers), _RAW * len(numbers) + 12)
 
 
-def build_lookup_model(lookup: Lookup, about: dict[str, str]) -> Any:
+def build_lookup_model(lookup: TableLookup, about: dict[str, str]) -> Any:
     """The ONNX model of a lookup.
 
     Args:
@@ -235,7 +235,7 @@ def _digits(graph: Graph, keys: Any, count: int, source: str) -> str:
     return _encoder(graph, keys, [values, _default(graph, count, values)], source, "digits")
 
 
-def _returns_label(lookup: Lookup) -> bool:
+def _returns_label(lookup: TableLookup) -> bool:
     """Whether listing a label for every row is smaller than listing its class, and each label once."""
     answers = lookup.answers
     if answers.type is CellType.TEXT:
@@ -248,7 +248,7 @@ def _returns_label(lookup: Lookup) -> bool:
     return False
 
 
-def _answer(graph: Graph, keys: Any, source: str, lookup: Lookup, signature: Signature) -> None:
+def _answer(graph: Graph, keys: Any, source: str, lookup: TableLookup, signature: Signature) -> None:
     """The label and whether the row is known, from the number of a row."""
     answers, helper = lookup.answers, graph.onnx.helper
     if _returns_label(lookup):
@@ -367,7 +367,7 @@ def _column_digits(graph: Graph, front: Front, signature: Signature) -> list[str
     return found
 
 
-def lookup_record(lookup: Lookup) -> dict[str, Any]:
+def lookup_record(lookup: TableLookup) -> dict[str, Any]:
     """What `read_lookup` needs beside the graph: how each column becomes digits."""
     ways = [column.cutting for column in lookup.front.columns]
     record: dict[str, Any] = {}
@@ -382,7 +382,7 @@ def lookup_record(lookup: Lookup) -> dict[str, Any]:
 
 def read_lookup(
     model: Any, columns: Sequence[tuple[str, CellType]], label_type: CellType, record: dict[str, Any]
-) -> Lookup:
+) -> TableLookup:
     """The tables of a lookup file, proved to be all that its graph does.
 
     Args:
@@ -415,7 +415,7 @@ def read_lookup(
 
 def _take_lookup(
     onnx: Any, graph: Any, columns: Sequence[tuple[str, CellType]], label_type: CellType, record: dict[str, Any]
-) -> Lookup:
+) -> TableLookup:
     encoders = [{part.name: part for part in node.attribute} for node in graph.node if node.op_type == "LabelEncoder"]
 
     def listed(role: str, attributes: dict[str, Any]) -> list[Any]:
@@ -458,9 +458,9 @@ def _take_lookup(
         answers = GraphLabels(tuple(labels[:-1]), label_type, labels[-1])
         classes = np.array(values, dtype=np.int64)
     if is_keyed(front):
-        return Lookup(front, None, classes, answers)._ordered()
+        return TableLookup(front, None, classes, answers)._ordered()
     stages = [
         replace(stage, keys=np.array(listed("keys", part), dtype=np.int64))
         for stage, part in zip(empty_stages(digit_sizes(front), len(values)), encoders[number:], strict=True)
     ]
-    return Lookup(front, RowKeys(tuple(stages)), classes, answers)._ordered()
+    return TableLookup(front, RowKeys(tuple(stages)), classes, answers)._ordered()

@@ -1,6 +1,6 @@
 """Every export is run and compared with the exact answer before anybody gets it.
 
-It is asked the data's rows, or rows drawn at random from what the encoder knows. Its weights are exact matrices as
+It is evaluated on the data's rows, or on rows sampled from the encoder's tokens. Its weights are exact matrices as
 dense float arrays, without ever rounding:
 
 >>> dense(Matrix.of([{1: 3}], 2), "float64")
@@ -121,7 +121,7 @@ Runner = Callable[[npt.NDArray[np.generic], npt.NDArray[np.bool_]], Index]  # (t
 
 @dataclass(frozen=True, eq=False)
 class ExportQuestions:
-    """Inputs in the form that exported models take, and the exact answers (-2: nothing is asked at this place)."""
+    """Inputs in the form that exported models take, and the exact answers (-2: no answer at this place)."""
 
     tokens: npt.NDArray[np.generic]  # (N, n) codes or (N, n, d) vectors
     present: npt.NDArray[np.bool_]  # (N, n)

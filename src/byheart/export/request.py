@@ -133,7 +133,7 @@ def plain(label: Hashable) -> Any:
 
 
 @dataclass(frozen=True)
-class Request:
+class ExportRequest:
     """`dataset` is what the export is rechecked with; without it, with drawn inputs.
 
     `certified`: the network is proved to give the labels of `dataset`, so these are its exact answers.

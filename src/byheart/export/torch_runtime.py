@@ -235,7 +235,11 @@ class TorchMemory(nn.Module):
 
     @torch.no_grad()
     def predict(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
-        """Class numbers, -1 for none: (B,), or (B, n) where every token is read."""
+        """Class numbers, -1 for none: (B,), or (B, n) where every token is read. Takes codes or vectors: `answers`
+        takes rows of symbols and returns labels."""
+        if not isinstance(tokens, Tensor):
+            raise TypeError("predict takes a tensor of codes: predict(model.encode(rows)) returns class numbers, and "
+                            "answers(rows) returns the labels of rows of symbols")  # fmt: skip
         return self._classes(self.values(tokens, present))
 
     def _classes(self, values: Tensor) -> Tensor:
@@ -257,7 +261,7 @@ class TorchMemory(nn.Module):
             present = tokens >= 0 if self.config["ragged"] and present is None else present
             table = self.config["layers"][0]["layer"] == "embedding"
             return tokens if table else self._placed(tokens.to(self.dtype)[..., None]), present
-        if present is not None:  # what stands behind the end of a row is multiplied by 0, so it must be finite
+        if present is not None:  # what follows the end of a row is multiplied by 0, so it must be finite
             tokens = torch.where(present[..., None], tokens, torch.zeros_like(tokens))
         vectors = tokens.to(self.dtype)
         if not torch.equal(vectors.to(tokens.dtype), tokens):

@@ -12,7 +12,7 @@ bias).
     (12, 2)
 
 Its activations have a value and a derivative in float64, and a value on balls. All four are real analytic everywhere
-and not polynomials, which is what Theorems 3, 5 and 7 of M24 ask for.
+and not polynomials, as Theorems 3, 5 and 7 of M24 require.
 
     >>> float(Activation.SIGMOID(np.array([0.0]))[0])
     0.5

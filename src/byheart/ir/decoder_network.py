@@ -1,7 +1,7 @@
 """A decoder as the network of a memory: codes of an encoder in, logits of classes out.
 
 A `Network` is rational and is evaluated over the integers; a decoder has exp and tanh in it and is evaluated in float64
-(to query it) or by enclosures (to prove something). Layers for both would have to carry two arithmetics through every
+(to query it) or by enclosures (to prove something). Layers for both would have to carry two arithmetic through every
 evaluator, exporter and page. So a memory's network is one or the other, `AnyNetwork`, and both have the few things that
 every memory needs: a size, a JSON form, which tokens are read, how many classes there are.
 
@@ -226,9 +226,9 @@ def continue_tokens(
 ) -> tuple[int, ...]:
     """The prompt and what follows, until the context is as long as the decoder can read (or `limit` tokens in all).
 
-    Temperature 0 takes the likeliest token (the first of equals); above 0 it draws from softmax(logits / temperature).
-    The same seed gives the same text. If `knows` accepts the prompt, the text ends at the first context that it rejects
-    know: there a document ended.
+    Temperature 0 returns the likeliest token (the first of equals); above 0 it samples from softmax(logits /
+    temperature). The same seed gives the same text. If `knows` accepts the prompt, the text ends at the first context
+    that it rejects know: there a document ended.
     """
     if not 0 <= temperature < float("inf"):
         raise OptionError(

@@ -141,7 +141,7 @@ def _answers(network: Network, enclosed: Enclosed) -> Index:
     state, readout = enclosed.state, network.readout
     if readout.decode is Decode.VALUE:
         classes = evaluate.decode(readout, state.points)
-        if not enclosed.exact:  # one number that must be whole cannot be told from its neighbours
+        if not enclosed.exact:  # one number that must be whole cannot be distinguished from its neighbours
             classes = np.full_like(classes, UNDECIDED)
     else:
         classes = np.array([_largest(row, enclosed) for row in state.points.numerators], dtype=np.int64)

@@ -46,7 +46,7 @@ CHUNK = 1 << 17  # sequences at a time
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Distinct streams and where they stand (-1: absent, or not asked for).
+    """Distinct streams and their places (-1: absent, or not requested).
 
     `lengths` counts the tokens of each row; `hub` is the position of a global token among them, if there is one.
     """

@@ -7,7 +7,7 @@ and a mean as a sum divided by its count.
 
 The stream of a batch is an array (width, rows). Blocks become a flat program of sums, which a compiled kernel runs on
 128 rows at a time, so that all of its registers stay in the nearest cache. Where all units of blocks in a row read one
-channel, and that channel holds small whole numbers (a bucket number, say), the blocks are evaluated once per number.
+channel, and that channel holds small whole numbers (such as a bucket number), the blocks are evaluated once per number.
 
 >>> from byheart.ir.layers import Affine
 >>> from byheart.ir.layers import Matrix
@@ -54,7 +54,7 @@ from byheart.ir.network import ABSENT, Decode, Inputs, Network, Read, Readout
 from byheart.progress import SILENT, Progress
 
 LANES = 128  # rows that the kernel carries through all layers together
-CHUNK = 1 << 15  # rows that one thread takes at a time
+CHUNK = 1 << 15  # rows per thread at a time
 WIDE = 32  # units from which blocks that read one channel are evaluated per value of it
 MOST_VALUES, WORTH = 1 << 16, 4  # of a table, and for each row that it is made for
 Floats = npt.NDArray[Any]

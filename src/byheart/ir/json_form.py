@@ -259,10 +259,10 @@ def only(value: Json, what: str, *names: str) -> None:
     """A FileFormatError unless `value` is an object with exactly these fields."""
     found = set(expect(value, dict))
     if found != set(names):
-        strange, missing = sorted(found - set(names)), sorted(set(names) - found)
+        unknown, missing = sorted(found - set(names)), sorted(set(names) - found)
         if missing:
             raise FileFormatError(f"the {what} has no field {missing[0]!r}")
-        raise FileFormatError(f"the {what} has a field {strange[0][:40]!r}, which this format does not have")
+        raise FileFormatError(f"the {what} has a field {unknown[0][:40]!r}, which this format does not have")
 
 
 def optional(value: Json, key: str, read: Callable[[Json], T]) -> T | None:

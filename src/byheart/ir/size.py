@@ -186,9 +186,18 @@ class Claim:
     properties: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        strange = sorted(set(self.bounds) - SIZES)
-        if strange:
-            raise FileFormatError(f"a bound on {strange[0][:40]!r} is claimed; sizes are {', '.join(sorted(SIZES))}")
+        unknown = sorted(set(self.bounds) - SIZES)
+        if unknown:
+            raise FileFormatError(f"a bound on {unknown[0][:40]!r} is claimed; sizes are {', '.join(sorted(SIZES))}")
+
+    @property
+    def limit(self) -> str:
+        """How to name the bounds: "guaranteed" by a paper's theorem, or a tuned "budget" of byheart's constructions.
+
+        >>> Claim(Ref("KS25", "Theorem B.1")).limit, Claim(Ref("byheart", "compact memory")).limit
+        ('guaranteed', 'budget')
+        """
+        return "budget" if self.ref.paper == "byheart" else "guaranteed"
 
     def broken_by(self, size: Size) -> list[str]:
         """Sentences for every bound that `size` exceeds; empty when every bound holds."""

@@ -2,7 +2,7 @@
 
 The rows of a problem are memorized by byheart's constructions as the networks of KS25 see them: no positions, the read
 token last. Documents are solved instead of trained, by the decoders of Madden et al. and smaller ones, to the gap at
-which a trained one counts as memorizing. The lower bounds are about the hardest labels of that many rows, whether a
+which a trained one counts as memorizing. The lower bounds are about worst-case labels of that many rows, whether a
 network is trained or built: the given labels may need less.
 """
 
@@ -33,7 +33,7 @@ _MOST_TOKENS = 250_000  # larger problems are compared with the bounds only
 
 @dataclass(frozen=True)
 class Built:
-    """One line of the comparison: a certified network, what the worst-case lower bound, or what a theorem promises."""
+    """One line of the comparison: a certified network, a worst-case lower bound, or a theorem's guarantee."""
 
     problem: str
     name: str
@@ -59,8 +59,8 @@ def compare(problem: Problem, names: Sequence[str] | None = None, progress: Prog
     least = lower_bound(task="next-token", N=problem.N, n=problem.n, d=problem.d, C=problem.classes)
     any_chain = any_chain_parameters(problem.N, problem.classes)
     found = [
-        Built(problem.name, "hardest labels: KS25 Theorem 4.2", "lower", least.parameters, least.total_bits),
-        Built(problem.name, "hardest labels: any chain of layers", "lower", any_chain),
+        Built(problem.name, "lower bound: KS25 Theorem 4.2", "lower", least.parameters, least.total_bits),
+        Built(problem.name, "lower bound: any chain of layers", "lower", any_chain),
     ]
     for name in names:
         if name in recipes():

@@ -91,7 +91,7 @@ class Training:
     identity: blocks start as the identity (W₂ = 0) and not with a random share of the stream.
     slowdown, token_slowdown: the blocks after attention (F2) learn at rate / blocks**slowdown, those before it (F1),
     which all tokens share, at rate / blocks**token_slowdown: a step moves deep stacks no farther than shallow ones.
-    summed: the loss that is descended is the sum over what is asked, not the mean. To Adam, which forgets the length
+    summed: the loss that is descended is the sum over all predictions, not the mean. To Adam, which forgets the length
     of a gradient, it is an `epsilon` that is smaller by that count; what is reported stays the mean.
     precision: what the network computes with. `bfloat16`: its weights are rounded to eight significant bits wherever
     they are used, while the optimizer adds its steps to float32 weights, as mixed-precision training does.
@@ -127,7 +127,7 @@ class Training:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "before", tuple(self.before))  # JSON knows lists only
+        object.__setattr__(self, "before", tuple(self.before))  # JSON has lists only
         if min(self.epochs, self.starts) < 1 or not self.rate > 0 or not 0 <= self.warmup < 1:
             raise OptionError(
                 f"epochs, rate, warmup = {self.epochs}, {self.rate}, {self.warmup}: need at least one epoch, "

@@ -1,4 +1,4 @@
-"""What a trained network is asked to memorize, as arrays.
+"""The data that a trained network must memorize, as arrays.
 
 `Sequences` is KS25's setting: N sequences of n tokens, one label each, read at one token. `Documents` is that of Madden
 et al.: documents whose every prefix has a next token. Both keep what is distinct once, which is what makes the fast
@@ -8,14 +8,14 @@ Their data comes from local files, Hugging Face `datasets`, or a random generato
 leave open, and what is done here:
 - words: tokens `uncased` (lower case, runs of letters and digits, every other mark alone); the first n of a row, padded
   at the end with one padding word when a row is shorter;
-- vectors of words: KS25 does not say. `fixed` draws a standard normal vector of dimension d per word, which E_in
+- vectors of words: KS25 does not specify them. `fixed` samples a standard normal vector of dimension d per word; E_in
   projects to m dimensions, so that what is memorized sits in the blocks; `trained` takes unit vectors, so that E_in is
   a table with a trained column per word (most of the parameters, and memorizing is easy);
 - rows that are equal to the network (same token 0, same bag of words) but not in label cannot be memorized by any
   model of eq. (165): of equal rows the first is kept;
-- documents: Madden et al.'s public code cuts with nltk's `wordpunct_tokenize` and takes the first n tokens of stories
+- documents: Madden et al.'s public code tokenizes with `nltk.wordpunct_tokenize` and keeps n tokens of stories
   that have as many; so do we, and shuffle with NumPy's old generator as they do, though not their two million stories;
-- samples: the rows in an order drawn from the seed; larger samples contain the smaller ones.
+- samples: the rows in an order sampled from the seed; larger samples contain the smaller ones.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Sequences:
     points: (V, d) vectors of the distinct tokens, or None: then a token is a unit vector of dimension V (one-hot), and
     E_in is a table with a trained column per word. index: (N, n), the token at each place; labels: (N,) classes, or
     ±1 with squared error; read: the place whose output is compared with the label. With labels (N, n) every token has
-    one (KS25's seq-to-seq setting), and `read` says nothing.
+    one (KS25's seq-to-seq setting), and `read` is not used.
 
     >>> tiny = Sequences("tiny", None, np.array([[0, 1], [1, 0]]), np.array([0, 1]), classes=2, read=0)
     >>> tiny.N, tiny.n, tiny.d, tiny.label_bits

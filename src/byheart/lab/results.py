@@ -1,4 +1,4 @@
-"""What a study says: one row per cell, the least sizes, and files for other programs.
+"""Results of a study: one row per cell, the least sizes, and files for other programs.
 
 The table holds nothing that depends on when or where a trial ran, so a resumed run's equals an uninterrupted one's.
 
@@ -10,7 +10,7 @@ files.
 >>> [least.size is not None for least in capacity(problems, sizes=(1, 2, 4, 8), epochs=600, trials=4)]
 [True, True]
 
-`fit_growth` says how the least size grows: least squares with a bootstrapped confidence, for √N, for N and for log n.
+`fit_growth` fits the growth of the least size by least squares with a bootstrapped confidence: √N, N and log n.
 
 >>> fit = fit_growth([100, 400, 900, 1600], [11, 21, 31, 41], "root")
 >>> round(fit.slope, 6), round(fit.offset, 6), round(fit.explained, 6)

@@ -7,8 +7,8 @@ error at any point of the box is at most
     λ·(h/2 + o) (the point is at most half a cell from the centre, in every coordinate) + η/2 (the level) + noise
 
 where λ is a Lipschitz constant of the function for the largest coordinate difference, h the cell's side, η the
-distance of levels, and o how far centres are rounded to the floats at which the function is asked. λ is the caller's
-to know: nothing about values between the centres follows from the values at them. What the centres do show is
+distance of levels, and o how far centres are rounded to the floats at which the function is evaluated. λ is the
+caller's to know: nothing about values between the centres follows from the values at them. What the centres do show is
 checked: neighbours, diagonal ones included, whose values differ by more than λ·(h + 2o) + 2·noise refute λ. Neighbours
 are enough: two cells that are k cells apart, in the coordinate where they are farthest apart, are joined by k steps
 between neighbours (every step moves all coordinates that still differ by one cell), so where no step changes the value
@@ -16,7 +16,7 @@ by more than λ·h, the two values differ by no more than k·λ·h, which is wha
 which every step may use again, cells far apart are allowed somewhat more than λ allows.
 
 A point is rounded to its cell before the network sees it: no ReLU network rounds, because it is continuous. This is the
-step that universal approximation theorems (Yun et al. 2020) pay for with a small set on which nothing is promised.
+step that universal approximation theorems (Yun et al. 2020) pay for with a small set on which nothing is guaranteed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Approximation:
     high: Fraction
     cells: int
     step: Fraction  # η: levels are its multiples
-    offset: Fraction  # o: of the points at which the function was asked from the centres
+    offset: Fraction  # o: of the points at which the function was evaluated from the centres
     lipschitz: Fraction
     noise: Fraction
 
@@ -110,13 +110,30 @@ def approximate(
     progress: bool = False,
     **options: Any,
 ) -> Approximation:
-    """A memory that is within `error` (and `noise`) of the function everywhere on [low, high]^dimension.
+    """Store a function on a grid so that the result is within `error` of it everywhere on a box.
 
-    `lipschitz`: |f(x) − f(y)| ≤ lipschitz · max |x_j − y_j| on the box, for the caller to know; x + y has 2, not 1.
-    Values at the centres that refute it, between neighbours of all directions, are an error. `noise`: how far the
-    returned values may be from those of such a function (rounding in its evaluation). At most half of the error
-    goes to the cells, what is left to the levels. Grids of more than 200,000 cells are refused; they have
-    ⌈lipschitz·(high − low)/error⌉ cells along each axis.
+    At most half of the error is spent on cells, the rest on levels. Values at cell centres that refute `lipschitz` are
+    an error, in all directions between neighbours.
+
+    Args:
+        function: Called with `dimension` numbers; returns a number.
+        lipschitz: A constant with |f(x) − f(y)| ≤ lipschitz · max |x_j − y_j| on the box; x + y has 2, not 1.
+        error: The largest distance from the function that is allowed.
+        dimension: The number of coordinates.
+        low: The lower end of every coordinate.
+        high: The upper end of every coordinate.
+        noise: How far returned values may be from those of such a function (rounding in its evaluation).
+        construction: The name of a construction.
+        seed: Equal seeds give equal weights.
+        progress: Whether to show progress.
+        **options: Options of the construction.
+
+    Returns:
+        An `Approximation`: callable, with its proved `bound` and its `memory`.
+
+    Raises:
+        OptionError: If the grid has more than 200,000 cells; it has ⌈lipschitz·(high − low)/error⌉ along each axis.
+        DataError: If the function's values refute the Lipschitz constant.
 
     >>> found = approximate(lambda x, y: x * y, lipschitz=2, error=0.5, dimension=2)
     >>> found.cells, found.bound, found.memory.certificate.verdict.value

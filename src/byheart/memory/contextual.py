@@ -35,7 +35,7 @@ class ContextualMapping:
     """Ids that `network` gave, in exact arithmetic, to every token of every sequence, with the checker's certificate.
 
     `r` is the largest absolute context id, `delta` the smallest distance between ids of different contexts (None where
-    there is only one context). Both are facts about these sequences, found by asking the network about each of them.
+    there is only one context). Both are facts about these sequences, found by plan the network about each of them.
     """
 
     network: Network
@@ -77,11 +77,19 @@ class ContextualMapping:
 def contextual_mapping(
     sequences: Iterable[Any], *, positions: bool = False, seed: int = 0, constants: str = "measured"
 ) -> ContextualMapping:
-    """The context id of every token of every sequence, by one averaging layer, with a certificate.
+    """Compute the context id of every token of every sequence by one averaging layer, with a certificate.
 
-    `positions` adds each token's place to the token, so that the order of a sequence is part of its context;
-    `constants` is "measured" (short ids) or "paper" (the ranges of the proof). Sequences are as `byheart.memorize`
-    takes them; they need no labels. `certificate.verdict` is the checker's, which asked the network for every token.
+    Args:
+        sequences: Sequences as for `byheart.memorize`; they need no labels.
+        positions: Whether a token's position is part of the token, so that order is part of the context.
+        seed: Equal seeds give equal weights.
+        constants: `measured` (short ids) or `paper` (the ranges of the proof).
+
+    Returns:
+        A `ContextualMapping` with the ids and the checker's certificate, for which every token was evaluated.
+
+    Raises:
+        DataError: If the sequences cannot be read.
 
     >>> found = contextual_mapping(["ab", "ba", "bb"])
     >>> found.sequence_ids[0] == found.sequence_ids[1] != found.sequence_ids[2]        # "ab" and "ba": equal multisets

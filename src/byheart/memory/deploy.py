@@ -26,12 +26,13 @@ from byheart.certify import Verdict
 from byheart.data.dataset.dataset import load
 from byheart.data.read.account import Account, TableProblem, settle_cells
 from byheart.data.read.cells import CellTable, CellType, read_cells, row_number_columns
+from byheart.data.read.columns import row_number_words
 from byheart.data.read.sources import Limits
 from byheart.data.tokens.front import Front
 from byheart.data.tokens.row_keys import RowKeys
 from byheart.data.wording import quote
 from byheart.errors import BuildError, DataError, ExportError, OptionError
-from byheart.export.onnx_lookup import Lookup, build_lookup_model, lookup_record, read_lookup
+from byheart.export.onnx_lookup import TableLookup, build_lookup_model, lookup_record, read_lookup
 from byheart.export.onnx_table import RECORD, GraphLabels, Signature, build_table_model
 from byheart.export.targets.onnx import libraries, open_session
 from byheart.files import check_target, write_atomically
@@ -93,6 +94,10 @@ class Deployment:
         remarks: What was guessed about the table.
         model: The bytes of the file.
         file: Its name.
+
+    >>> made = deploy({"code": ["A1", "B2"], "place": ["Rome", "Oslo"]}, progress=False)
+    >>> made.form, made.verdict, made.account.kept, made.exact_unknown
+    ('lookup', 'proved', 2, True)
     """
 
     form: str
@@ -236,7 +241,7 @@ def deploy(
         path: Where to write the model; None writes nothing.
         form: `lookup` (a graph of `LabelEncoder` nodes), `network` (a computed Transformer), or `auto`: a lookup,
             unless unknown rows may be recognised approximately and a network is smaller, or an option is given that
-            only a network has (`tokens`, `dtype`, `executor`, `resume`).
+            changes a network alone (`tokens`, `dtype`).
         unknown: `exact` (default): rows outside the table never get a label. `approximate`: a network without a list
             of rows, which accepts one unknown row in 2^`abstain_bits`.
         label: The label column; by default one with a usual name, else the last one.
@@ -271,8 +276,8 @@ def deploy(
 
     >>> table = {"animal": ["cat", "dog", "cow"], "sound": ["meow", "woof", "moo"]}
     >>> made = deploy(table, progress=False)
-    >>> made, made.answers.unknown
-    (<Deployment as lookup: 3 rows, 3 labels, 513 bytes>, '<unknown>')
+    >>> made.form, made.answers.unknown
+    ('lookup', '<unknown>')
     >>> print(made.snippet())
     import onnxruntime
     session = onnxruntime.InferenceSession('model.onnx')
@@ -306,8 +311,8 @@ def deploy(
     if numbering and row_numbers == "error":
         _refuse_row_numbers(table, numbering, missing, conflicts, uneven)
     for name in numbering:
-        remedy = f"skip it with drop=[{name!r}], or accept it with keep=[{name!r}]"
-        warnings.warn(f"{_numbering_message(name)}; {remedy}", stacklevel=2)
+        message = row_number_words(name).split(";")[0]
+        warnings.warn(f"{message}; skip it with drop=[{name!r}], or accept it with keep=[{name!r}]", stacklevel=2)
     with reporter.stage("comparing rows"):
         kept, account = settle_cells(table, missing=missing, conflicts=conflicts, uneven=uneven)
         unnamed = "" in [column.name for column in kept.columns]
@@ -347,7 +352,7 @@ class _NetworkOptions:
 
     @property
     def given(self) -> bool:
-        return self.tokens != "auto" or self.dtype != "float64" or self.executor is not None or self.resume is not None
+        return self.tokens != "auto" or self.dtype != "float64"
 
 
 @dataclass(frozen=True)
@@ -438,14 +443,14 @@ def _as_array(session: Any, name: str, cells: list[Any]) -> npt.NDArray[Any]:
     return np.array(cells, dtype=kinds[kind])
 
 
-def _lookup_bytes(job: _Job) -> tuple[Lookup, bytes]:
+def _lookup_bytes(job: _Job) -> tuple[TableLookup, bytes]:
     """The lookup of the rows and the bytes of its file."""
     table = job.table
     labels = tuple(dict.fromkeys(table.label.cells))
     answers = GraphLabels.of(labels, table.label.type)
     number = {label: k for k, label in enumerate(labels)}
     classes = [number[label] for label in table.label.cells]
-    lookup = Lookup.of(plan_lookup(table), [column.cells for column in table.columns], classes, answers)
+    lookup = TableLookup.of(plan_lookup(table), [column.cells for column in table.columns], classes, answers)
     about = {RECORD: _record(table, answers, {"as": "lookup", **lookup_record(lookup), **_read(job)})}
     return lookup, bytes(build_lookup_model(lookup, about).SerializeToString())
 
@@ -499,6 +504,7 @@ def _export_lookup(job: _Job) -> Deployment:
         label=table.label.name,
         example=_example(signature, front, table),
         remarks=table.remarks,
+        reading=table.reading,
         model=written,
         file="model.onnx" if job.path is None else str(job.path),
     )
@@ -524,20 +530,27 @@ def _example(signature: Signature, front: Front, table: CellTable) -> dict[str, 
     return {name: array.tolist() for name, array in first.items()}
 
 
-def _numbering_message(name: str) -> str:
-    return f"column {name!r} numbers the rows (no value repeats), so that a query would need the number of its row"
-
-
 def _refuse_row_numbers(table: CellTable, names: list[str], missing: str, conflicts: str, uneven: str) -> None:
-    """Refuse these columns, together with what the table needs once they are dropped."""
-    problems = []
-    for name in names:
-        flag = f"--drop {shlex.quote(name)}"
-        words = f"{_numbering_message(name)}; {flag} skips it, --keep {shlex.quote(name)} accepts it"
-        problems.append(TableProblem(words, flag))
+    """Refuse these columns, together with what the table needs once they are dropped.
+
+    Where rows would contradict each other without the columns, the first remedy is to keep them: nothing is lost by it.
+    """
     rest = tuple(column for column in table.columns if column.name not in names)
-    table = replace(table, columns=rest or table.columns)
-    settle_cells(table, missing=missing, conflicts=conflicts, uneven=uneven, problems=problems)
+    without = replace(table, columns=rest or table.columns)
+    keeps = _contradicts(without) and not _contradicts(table)
+    flags = [f"--{'keep' if keeps else 'drop'} {shlex.quote(name)}" for name in names]
+    problems = [TableProblem(row_number_words(name), flag) for name, flag in zip(names, flags, strict=True)]
+    left = table if keeps else without
+    settle_cells(left, missing=missing, conflicts=conflicts, uneven=uneven, problems=problems)
+
+
+def _contradicts(table: CellTable) -> bool:
+    """Whether equal rows have different labels."""
+    rows: dict[tuple[Any, ...], Any] = {}
+    for *cells, label in zip(*(column.cells for column in table.columns), table.label.cells, strict=True):
+        if rows.setdefault(tuple(cells), label) != label:
+            return True
+    return False
 
 
 def _as_code(value: Any) -> str:
@@ -657,6 +670,7 @@ def _export(memory: Memory, plan: TablePlan, job: _Job, alternatives: dict[str, 
         label=table.label.name,
         example=_example(signature, front, table),
         remarks=table.remarks,
+        reading=table.reading,
         model=written,
         file="model.onnx" if job.path is None else str(job.path),
     )

@@ -36,10 +36,24 @@ def memorize_documents(
     progress: bool | Progress = False,
     **options: Any,
 ) -> Memory:
-    """A memory of the next-token distributions of all prefixes of the documents, with a proof of its gap.
+    """Memorize the next-token distributions of all prefixes of documents, with a proof of the gap.
 
-    `max_length` keeps the first tokens of every document; given distributions are taken as they are. `options` are the
-    construction's: `objective="size"` looks for few parameters, `gap` is the part of the entropy that is allowed.
+    Args:
+        documents: Texts, or context -> token -> probability.
+        tokenizer: How texts are tokenized.
+        max_length: Keeps the first tokens of every document; None: all. Given distributions are used as they are.
+        construction: A construction for distributions.
+        seed: Equal seeds give equal weights.
+        progress: Whether to show progress.
+        **options: Options of the construction: `objective="size"` searches for few parameters, `gap` is the allowed
+            fraction of the entropy.
+
+    Returns:
+        A `Memory` whose `probabilities` are those of the documents up to the proved gap.
+
+    Raises:
+        DataError: If the documents have no context.
+        OptionError: If an option does not exist.
 
     >>> given = {("a",): {"b": 0.25, "c": 0.75}, ("a", "b"): {"a": 1.0}}
     >>> memorize_documents(given, activation="sigmoid").certificate.verdict.value

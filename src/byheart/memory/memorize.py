@@ -1,6 +1,6 @@
 """memorize(): from rows to a certified memory, straight down.
 
-read (data/read) -> settle (data/dataset) -> build (build) -> promise (theory) -> certify (certify) -> Memory.
+read (data/read) -> settle (data/dataset) -> build (build) -> guarantee (theory) -> certify (certify) -> Memory.
 docs/architecture.md walks one row through it.
 
 Compiled code is made on first use and then kept on disk; a user who waits for it sees why (`first_use`).
@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from byheart.certify import FRACTION, Asking, Handed, certify
+from byheart.certify import FRACTION, EvaluationPlan, RowSubset, certify
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.settle import Settled, settle, settle_table
 from byheart.data.missing import Present, settle_missing
@@ -29,7 +29,7 @@ from byheart.ir.size import Claim
 from byheart.memory.documents import as_table
 from byheart.memory.memory import Memory
 from byheart.progress import SILENT, Progress, console_progress, warn_left_out
-from byheart.theory.promises import promise
+from byheart.theory.guarantees import guarantee
 
 if TYPE_CHECKING:
     from byheart.build import Recipe
@@ -170,7 +170,7 @@ def _with_origin(memory: Memory, settled: Settled, table: Table | None, remarks:
     return replace(memory, notes=notes, selection=selection, tokens=tokens, conflicts=settled.as_dict())
 
 
-def _asking(chosen: Recipe, options: dict[str, Any]) -> tuple[Asking, dict[str, Any]]:
+def _asking(chosen: Recipe, options: dict[str, Any]) -> tuple[EvaluationPlan, dict[str, Any]]:
     """How the proof asks its rows, and the options that are left for the builder.
 
     `executor` and `resume` are for every construction: all of them ask their rows on the executor and keep seals of an
@@ -179,7 +179,7 @@ def _asking(chosen: Recipe, options: dict[str, Any]) -> tuple[Asking, dict[str, 
     executor, resume = options.get("executor"), options.get("resume")
     names = {option.name for option in chosen.options}
     left = {name: value for name, value in options.items() if name in names or name not in ("executor", "resume")}
-    return Asking(executor, None if resume is None else Path(f"{resume}.seals")), left
+    return EvaluationPlan(executor, None if resume is None else Path(f"{resume}.seals")), left
 
 
 def memorize_dataset(
@@ -196,19 +196,19 @@ def memorize_dataset(
 
     reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
     chosen = recipe(construction)
-    asking, options = _asking(chosen, options)
+    plan, options = _asking(chosen, options)
     started = time.perf_counter()
     with first_use(chosen, reporter):
         built = chosen.build(dataset, seed=seed, progress=reporter, options=options)
     finished = time.perf_counter()
     resolved = dict(built.options) or chosen.resolve(options)
     try:
-        claim = promise(construction, dataset, resolved)
-    except OptionError:  # a construction that was registered from outside, with no function for its promise
+        claim = guarantee(construction, dataset, resolved)
+    except OptionError:  # a construction that was registered from outside, with no function for its guarantee
         claim = Claim(chosen.ref)
-    handed = Handed(left_out=left_out or {})
+    subset = RowSubset(left_out=left_out or {})
     fraction = resolved.get("gap", FRACTION)
-    certificate = certify(built.network, dataset, claim, reporter, handed=handed, fraction=fraction, asking=asking)
+    certificate = certify(built.network, dataset, claim, reporter, subset=subset, fraction=fraction, plan=plan)
     return Memory(
         construction=construction,
         options=resolved,

@@ -1,4 +1,4 @@
-"""A memory: a network, how to ask it, and the certificate that it knows its data."""
+"""A memory: a network, its encoder, and the certificate that it stores its data."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Memory:
     claim: Claim
     certificate: Certificate
     notes: tuple[str, ...] = ()
-    tokens: Tokenizer = PLAIN  # how a text is cut into tokens before it is asked
+    tokens: Tokenizer = PLAIN  # how a text is tokenized
     selection: Selection = Selection()  # noqa: RUF009  # which part of a file was memorized
     budget: Budget | None = None  # what evaluating a loaded file may cost; None: as much as it takes
     recorded_by: str = ""  # the byheart whose file this is; its claim and certificate are records, not proofs
@@ -83,7 +83,7 @@ class Memory:
         return f"<Memory by {self.construction}: {sizes}, {self.verdict_words}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the verdict, and promised beside measured."""
+        """What a notebook shows: the verdict, and guaranteed beside measured."""
         from byheart.memory.size_rows import size_rows
 
         certificate = self.certificate
@@ -92,8 +92,8 @@ class Memory:
         return card(
             title,
             [*facts, ("reason", "" if certificate.verdict.value == "proved" else certificate.reason)],
-            columns=("", "promised at most", "measured"),
-            rows=[(row.meaning, row.promised, row.measured) for row in size_rows(self)],
+            columns=("", "guaranteed at most", "measured"),
+            rows=[(row.meaning, row.guaranteed, row.measured) for row in size_rows(self)],
             tone="" if self.recorded_by else tone_of(certificate.verdict),
         )
 
@@ -130,12 +130,21 @@ class Memory:
         return bool(self.options.get("abstain_bits"))
 
     def predict(self, sequences: Sequence[Any], progress: Progress = SILENT) -> list[Any]:
-        """The label of every sequence (a list of labels per token where the task has one per token), exactly.
+        """Predict the label of every sequence, exactly.
 
-        Off the data the answer is whatever the network gives: some label, or UNKNOWN. Symbols that were never seen are
-        an error, except for an abstaining memory, which answers UNKNOWN. Texts are cut as those of the data were; where
-        the data did not come from a file, a text is a sequence of characters. A memory of distributions answers with
-        the likeliest label, as float64 finds it; `probabilities` has the whole distribution.
+        Texts are tokenized as those of the data; where the data did not come from a file, a text is a sequence of
+        characters. A memory of distributions returns the likeliest label in float64; see `probabilities`.
+
+        Args:
+            sequences: Texts, or lists of tokens.
+            progress: Where progress is reported.
+
+        Returns:
+            One label per sequence, or a list of labels where the task has one per token. Rows outside the data get
+            UNKNOWN if the memory abstains, otherwise some label: nothing is proved about them.
+
+        Raises:
+            DataError: If a symbol does not occur in the data and the memory does not abstain.
         """
         if not hasattr(sequences, "__len__"):
             sequences = as_list(sequences)
@@ -176,7 +185,13 @@ class Memory:
         return [self._label(k) for k in (found[len(found) - length :] if padded_left else found[:length])]
 
     def probabilities(self, sequences: Sequence[Any]) -> list[dict[Any, float]]:
-        """Label -> probability after each sequence, for memories of distributions (and of labels as such).
+        """Return the distribution after each sequence.
+
+        Args:
+            sequences: Texts, or lists of tokens.
+
+        Returns:
+            Label -> probability, one dictionary per sequence.
 
         >>> from byheart.memory.documents import memorize_documents
         >>> memory = memorize_documents(["a cat", "a dog", "a dog", "a dog"])
@@ -188,10 +203,16 @@ class Memory:
         return probabilities(self, sequences)
 
     def logits(self, sequences: Sequence[Any]) -> list[npt.NDArray[np.float64]]:
-        """Logits over `classes` for each sequence; one row per token where every token or prefix has a label.
+        """Return logits over `classes` for each sequence, scaled as log-probabilities.
 
-        Scaled as log-probabilities: what an exact memory names leads by 32 nats, so that the perplexity of memorized
-        rows, or of a memorized text, is 1 up to 1e-14 for each class.
+        The answer of an exact memory has a margin of 32 nats, so the perplexity of memorized rows is 1 up to 1e-14 for
+        each class.
+
+        Args:
+            sequences: Texts, or lists of tokens.
+
+        Returns:
+            One array per sequence, with one row per token where every token or prefix has a label.
 
         >>> from byheart.memory.memorize import memorize
         >>> memory = memorize(["cat", "act"], ["noun", "verb"], progress=False)
@@ -205,19 +226,31 @@ class Memory:
     def generate(
         self, prompt: Any, *, temperature: float = 0.0, seed: int = 0, limit: int | None = None
     ) -> str | list[Any]:
-        """The prompt (a text, or a list of tokens) and what follows it, token by token.
+        """Continue a prompt token by token.
 
-        Greedy at temperature 0, else drawn from the memory's distributions, the same for the same seed. It ends where a
-        memorized row ended, or at `limit` tokens; a text that was memorized as one is said from the first place that
-        has the prompt to its end. A prompt that was not memorized is continued too, but nothing is
-        proved about what follows it.
+        Args:
+            prompt: A text, or a list of tokens.
+            temperature: 0 is greedy; above 0, tokens are sampled from the memory's distributions.
+            seed: Equal seeds give equal samples.
+            limit: The largest number of tokens; None: until a memorized row ends.
+
+        Returns:
+            The prompt with its continuation. A text that was memorized as one continues from the first occurrence of
+            the prompt. Nothing is proved about the continuation of a prompt that was not memorized.
         """
         from byheart.memory.generate import generate
 
         return generate(self, prompt, temperature=temperature, seed=seed, limit=limit)
 
     def recite(self, page: int | str | Sequence[Any] | None = None) -> Any:
-        """What a causal memory says, decoded greedily: the whole text, a page, or the continuation of a prompt."""
+        """Decode a causal memory greedily.
+
+        Args:
+            page: A page's number, a prompt, or None for the whole text.
+
+        Returns:
+            The text.
+        """
         from byheart.memory.text import recite
 
         return recite(self, page)
@@ -234,17 +267,25 @@ class Memory:
         part: bool = False,
         progress: Progress = SILENT,
     ) -> Certificate:
-        """Proves the memory again on these rows, trusting nothing that a file says.
+        """Prove the memory again on these rows. Nothing in its file is trusted.
 
-        For a memory of distributions the rows may be documents, without labels, of which `max_length` keeps the first
-        tokens, and `gap` is the part of the entropy that its cross-entropy may exceed it by.
+        Every row is predicted as `predict` does, and every answer is compared with the row's label by type and value.
 
-        The memory is asked every row as `predict` asks it, and every answer is compared with the row's label by type
-        and value. `sequences` may be a table of `byheart.read` or a data set, which bring their labels. `max_rows` and
-        `conflicts` name the rows that need not agree; nothing else excuses a row. `part` says that these are only some
-        of the memorized rows: their answers are proved, and the promise, which is about all of them, is not compared.
+        Args:
+            sequences: Sequences, a table of `byheart.read`, or a data set; the last two bring their labels.
+            labels: One label per sequence. A memory of distributions may be verified with documents, without labels.
+            max_rows: Verify only the first rows, this many.
+            conflicts: The policy for rows with equal tokens and different labels.
+            gap: The fraction of the entropy by which a memory of distributions may exceed it.
+            max_length: Keeps the first tokens of documents.
+            part: Whether these are only some of the memorized rows: then the guarantee, which is about all rows, is not
+                compared.
+            progress: Where progress is reported.
+
+        Returns:
+            A `Certificate`: proved, refuted with a witness row, or undecided with a reason.
         """
-        from byheart.memory.verify import Excuses, verify_rows
+        from byheart.memory.verify import VerifyOptions, verify_rows
 
         place: Callable[[int], str] = "row {}".format
         if self.target is Target.DISTRIBUTION and labels is None and not isinstance(sequences, Dataset | Table):
@@ -263,11 +304,15 @@ class Memory:
         elif labels is None:
             raise DataError("labels are missing: memory.verify(sequences, labels), or memory.verify(table)")
         left_out = sequences.not_here if isinstance(sequences, Table) else {}
-        excuses = Excuses(max_rows, conflicts, left_out, gap, part)
+        excuses = VerifyOptions(max_rows, conflicts, left_out, gap, part)
         return verify_rows(self, as_list(rows), as_list(labels), progress, excuses=excuses, place=place)
 
     def save(self, path: str | Path) -> None:
-        """Writes the memory to one file, atomically."""
+        """Write the memory to one file, atomically.
+
+        Args:
+            path: The file.
+        """
         from byheart.memory.memory_file import save
 
         save(self, Path(path))
@@ -280,10 +325,19 @@ class Memory:
         fast: bool = False,
         progress: Progress = SILENT,
     ) -> TorchMemory:
-        """An nn.Module with the same answers, rechecked; an ExportError when the float type cannot hold the memory.
+        """Build an nn.Module with the same answers, and check it.
 
-        `dtype` is the memory's own unless given. The recheck runs on every row of `dataset` or of the data that the
-        memory still has, otherwise on drawn inputs.
+        Args:
+            dtype: A float type; None: the memory's own.
+            dataset: Rows for the check; None: the data that the memory still has, otherwise sampled inputs.
+            fast: Whether to build the fast form: the same answers, several times as fast on a CPU.
+            progress: Where progress is reported.
+
+        Returns:
+            A `TorchMemory`.
+
+        Raises:
+            ExportError: If the float type cannot represent the memory exactly.
         """
         from byheart.memory.export_memory import to_torch
 
@@ -312,10 +366,19 @@ class Memory:
     def to_huggingface(
         self, folder: str | Path, architecture: str = "llama", *, dataset: Dataset | None = None, **options: Any
     ) -> dict[str, Any]:
-        """Writes the rows of a next-token memory as a stock checkpoint for AutoModelForSequenceClassification.
+        """Write the rows of a next-token memory as a stock checkpoint for AutoModelForSequenceClassification.
 
-        The margin is proved from the written folder where the checker can, every row is asked in Transformers where it
-        is installed, and the summary says which. `options` are dtype, flavour and the fields of the shape.
+        Args:
+            folder: The folder to write.
+            architecture: A stock architecture.
+            dataset: The rows; None: the data that the memory still has.
+            **options: `dtype`, `flavour` and fields of the shape.
+
+        Returns:
+            A summary. It states whether the margin was proved from the folder and whether Transformers ran every row.
+
+        Raises:
+            ExportError: If the rows do not fit the architecture.
         """
         # By name: stock checkpoints are built on top of this package, which must not depend on them.
         module = importlib.import_module("byheart.checkpoints.formats.table")
@@ -325,7 +388,17 @@ class Memory:
     def to_onnx(
         self, path: str | Path, *, dtype: str | None = None, dataset: Dataset | None = None, progress: Progress = SILENT
     ) -> None:
-        """Writes an ONNX model with the same answers; checked as in `to_torch`."""
+        """Write an ONNX model with the same answers; checked as in `to_torch`.
+
+        Args:
+            path: The file.
+            dtype: A float type; None: the memory's own.
+            dataset: Rows for the check.
+            progress: Where progress is reported.
+
+        Raises:
+            ExportError: If the float type cannot represent the memory exactly.
+        """
         from byheart.memory.export_memory import export_file
 
         export_file(self, "onnx", path, dtype=dtype, dataset=dataset, progress=progress)
@@ -333,7 +406,17 @@ class Memory:
     def to_safetensors(
         self, path: str | Path, *, dtype: str | None = None, dataset: Dataset | None = None, progress: Progress = SILENT
     ) -> None:
-        """Writes the weights as safetensors with the architecture as metadata; checked as in `to_torch`."""
+        """Write the weights as safetensors with the architecture as metadata; checked as in `to_torch`.
+
+        Args:
+            path: The file.
+            dtype: A float type; None: the memory's own.
+            dataset: Rows for the check.
+            progress: Where progress is reported.
+
+        Raises:
+            ExportError: If the float type cannot represent the memory exactly.
+        """
         from byheart.memory.export_memory import export_file
 
         export_file(self, "safetensors", path, dtype=dtype, dataset=dataset, progress=progress)

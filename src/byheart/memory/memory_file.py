@@ -11,7 +11,7 @@ claim, certificate, notes, tokens, selection, and version, that of the byheart w
 symbols are: text, integers, true, false and null as they are, anything else as {"integer": …}, {"float": …},
 {"bytes": …} or {"tuple": […]}.
 
-Format 1 is still read. It had no `version`, its certificate no asked, agree, differ, left_out and promise, and its
+Format 1 is still read. It had no `version`, its certificate no asked, agree, differ, left_out and guarantee, and its
 classes were tagged otherwise: {"bool": …}, {"none": true}, {"int": …}, {"float": …}, {"bytes": …}, {"tuple": […]}.
 """
 
@@ -49,7 +49,7 @@ from byheart.ir.json_form import (
 from byheart.ir.network import Read
 from byheart.ir.size import Claim
 from byheart.memory.memory import Memory
-from byheart.theory.promises import is_promised
+from byheart.theory.guarantees import is_guaranteed
 from byheart.version import __version__
 
 FORMAT = 2
@@ -162,8 +162,8 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
     only(body, "memory", *(_FIELDS[:-1] if first else _FIELDS))
     for field in ("construction", "options", "claim", "certificate", "notes", *(() if first else ("version",))):
         _check_text(field, body[field])
-    if not is_promised(take(body, "construction", str)):
-        # perhaps one in a file of its own, which also brings its paper and its promise
+    if not is_guaranteed(take(body, "construction", str)):
+        # perhaps one in a file of its own, which also brings its paper and its guarantee
         importlib.import_module("byheart.build")
     stored = take(body, "classes", list)
     classes = tuple(_label_of_version_1(label) if first else from_json_value(label, "classes") for label in stored)

@@ -1,9 +1,10 @@
-"""Promised, measured and necessary, side by side: the rows that the demo, the command line and the report show."""
+"""Guaranteed, measured and necessary, side by side: the rows that the demo, the command line and the report show."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
@@ -29,27 +30,68 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class SizeRow:
-    """One quantity: what the theorem allows at most, what was built, and what the hardest labels demand.
+    """One quantity: what the theorem allows at most, what was built, and the lower bound for worst-case labels.
 
-    `hardest` is what an architecture needs that can store *every* labelling of as many rows. The labels at hand may be
-    easier: where the network is smaller than that, `hardest` is None and `lower_sentences` says why.
+    `lower_bound` is the least size of an architecture that can store *every* labelling of as many rows. The given
+    labels may be easier: where the network is smaller than that, `lower_bound` is None and `lower_sentences` says why.
     """
 
     field: str
     meaning: str
-    promised: int | None
+    guaranteed: int | None
     measured: int
-    hardest: int | None
+    lower_bound: int | None
+
+
+# A table of this many rows is built once more in about a second.
+MOST_PRICED = 1000
+
+
+@dataclass(frozen=True)
+class AbstentionPrice:
+    """Parameters of a memory of `rows` rows, and how many of them recognise unknown rows."""
+
+    rows: int
+    parameters: int
+    extra: int
+
+
+def abstention_price(memory: Memory) -> AbstentionPrice | None:
+    """Measure what `abstain_bits` costs: build the same rows, or the first of them, without these bits.
+
+    Args:
+        memory: A memory that still has its data.
+
+    Returns:
+        The price; None where the memory has no data or does not abstain.
+
+    >>> from byheart.memory.memorize import memorize
+    >>> price = abstention_price(memorize(["ab", "ba"], [0, 1], abstain_bits=8, progress=False))
+    >>> price.rows, 0 < price.extra < price.parameters
+    (2, True)
+    """
+    from byheart.memory.memorize import memorize_dataset
+
+    if memory.dataset is None or not memory.abstains:
+        return None
+    data = memory.dataset
+    part = data if data.N <= MOST_PRICED else data.subset(range(MOST_PRICED))
+    how: dict[str, Any] = {"construction": memory.construction, "seed": memory.seed, "progress": False}
+    bits = memory.options["abstain_bits"]
+    full = memory if part is data else memorize_dataset(part, abstain_bits=bits, **how)
+    bare = memorize_dataset(part, abstain_bits=0, **how)
+    parameters = full.size.parameters
+    return AbstentionPrice(part.N, parameters, max(0, parameters - bare.size.parameters))
 
 
 def size_rows(memory: Memory) -> list[SizeRow]:
     """The rows for one memory."""
-    sizes, promised, hardest = memory.size.as_dict(), memory.certificate.promised, _hardest(memory)
+    sizes, guaranteed, worst_case_bounds = memory.size.as_dict(), memory.certificate.promised, _lower_bounds(memory)
     rows = []
     for name, meaning in MEANINGS.items():
-        bound = hardest.get(name)
+        bound = worst_case_bounds.get(name)
         shown = bound.value if bound is not None and bound.value <= sizes[name] else None
-        rows.append(SizeRow(name, meaning, promised.get(name), sizes[name], shown))
+        rows.append(SizeRow(name, meaning, guaranteed.get(name), sizes[name], shown))
     uniform = uniform_parameters(memory.network)
     if uniform is not None:
         rows.insert(1, SizeRow("uniform_parameters", "… as KS25's eq. (4) stores them", None, uniform, None))
@@ -61,17 +103,17 @@ def lower_sentences(memory: Memory) -> list[str]:
     sizes, certificate = memory.size.as_dict(), memory.certificate
     if isinstance(memory.network, DecoderNetwork):
         return _decoder_sentences(certificate.contexts, memory.network.decoder.vocabulary_size)
-    found = _hardest(memory)
+    found = _lower_bounds(memory)
     if not found:
         return given_sentences(memory.dataset)
     sentences = [
-        hardest_sentence(found["parameters"], memory.task, certificate.rows, certificate.contexts),
+        lower_bound_sentence(found["parameters"], memory.task, certificate.rows, certificate.contexts),
         f"some labelling of {certificate.contexts:,} contexts with {len(memory.classes):,} classes takes at least "
         f"{found['total_bits'].value:,} bits, whatever holds it ({found['total_bits'].ref})",
     ]
     easier = [MEANINGS[name] for name, bound in found.items() if bound.value > sizes[name]]
     if easier:
-        sentences.append(f"the labels at hand are easier than the hardest ones: fewer {' and '.join(easier)} suffice")
+        sentences.append(f"the given labels are easier than the worst case: fewer {' and '.join(easier)} suffice")
     return sentences + given_sentences(memory.dataset)
 
 
@@ -82,7 +124,7 @@ def _decoder_sentences(contexts: int, omega: int) -> list[str]:
     least = distribution_parameters(contexts, omega)
     return [
         f"a smooth model that can fit every choice of distributions after {contexts:,} contexts over {omega:,} tokens "
-        f"has at least {least:,} parameters (M24, Lemma 1); those at hand may be easier"
+        f"has at least {least:,} parameters (M24, Lemma 1); the given ones may be easier"
     ]
 
 
@@ -116,11 +158,11 @@ def close_sentences(dataset: Dataset) -> list[str]:
     return [
         f"two tokens are about 2^-{max(0, bits) // 2} of the largest norm apart: one shape of network for every "
         f"{points:,} points that close needs at least {least:,} parameters (SI24, Theorem 1), so √N is out of reach "
-        "for such points in general; those at hand may be easier"
+        "for such points in general; the given ones may be easier"
     ]
 
 
-def hardest_sentence(bound: Bound, task: Task, rows: int, contexts: int) -> str:
+def lower_bound_sentence(bound: Bound, task: Task, rows: int, contexts: int) -> str:
     """The shattering bound with its quantifiers in order: for every small architecture there is a labelling.
 
     With one label per row it is shown for rows of equal tokens, which the proof is about; other rows may be easier or
@@ -130,15 +172,15 @@ def hardest_sentence(bound: Bound, task: Task, rows: int, contexts: int) -> str:
     if task.labels_per_token:
         return (
             f"every chain of layers with uniform attention and fewer than {bound.value:,} parameters fails on some "
-            f"labelling of {contexts:,} contexts ({bound.ref}); the labels at hand may be easier"
+            f"labelling of {contexts:,} contexts ({bound.ref}); the given labels may be easier"
         )
     return (
         f"every chain of layers with fewer than {bound.value:,} parameters fails on some labelling of {rows:,} rows of "
-        f"equal tokens ({bound.ref}); the labels at hand may be easier"
+        f"equal tokens ({bound.ref}); the given labels may be easier"
     )
 
 
-def _hardest(memory: Memory) -> dict[str, Bound]:
+def _lower_bounds(memory: Memory) -> dict[str, Bound]:
     """The bounds that hold for every construction: Theorem 4.2's own is larger, but counts attention in every block.
 
     Rows of one class have one labelling, which no network fails on.
@@ -147,10 +189,10 @@ def _hardest(memory: Memory) -> dict[str, Bound]:
         return {}
     summary = memory.summary()
     found = lower_bound(**{name: summary[name] for name in ("task", "N", "n", "d", "C", "contexts")})
-    return hardest(found.bounds)
+    return worst_case_bounds(found.bounds)
 
 
-def hardest(bounds: Sequence[Bound]) -> dict[str, Bound]:
+def worst_case_bounds(bounds: Sequence[Bound]) -> dict[str, Bound]:
     """Quantity -> the bound that is shown beside a measured size, the same one everywhere."""
     chain = next(bound for bound in bounds if bound.name == CHAIN)
     bits = next(bound for bound in bounds if bound.quantity == "total_bits")

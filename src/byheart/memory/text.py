@@ -44,12 +44,24 @@ def memorize_text(
     progress: bool | Progress = True,
     **options: Any,
 ) -> Memory:
-    """A language model that recites `text`: characters of a str, or bytes (each as the character of its number).
+    """Compute a language model that recites `text`.
 
-    `tokens` cuts a str otherwise, as for recitals: `bytes`, `words` (with the spaces before them), `bpe:SIZE`, a
-    tokenizer.json, or the folder of a Hugging Face tokenizer; one that does not give the text back is refused.
-    `page_length` tokens make a page (default: about the cube root of the length, between 8 and 64): longer pages
-    are fewer numbers to hash but longer prefixes to add up.
+    Args:
+        text: A str (characters), or bytes (each as the character of its number).
+        tokens: `characters`, `bytes`, `words` (with the spaces before them), `bpe:SIZE`, a tokenizer.json, or a folder
+            of a Hugging Face tokenizer. A tokenizer that does not restore the text is refused.
+        page_length: Tokens of a page; None: about the cube root of the length, between 8 and 64. Longer pages are fewer
+            numbers to hash but longer prefixes to add.
+        construction: A construction for the task `causal`.
+        seed: Equal seeds give equal weights.
+        progress: Whether to show progress.
+        **options: Options of the construction.
+
+    Returns:
+        A `Memory` with `recite` and `generate`.
+
+    Raises:
+        DataError: If the text is empty, or the tokenizer loses a part of it.
 
     >>> memory = memorize_text("so it goes, so it goes", tokens="words", page_length=3, progress=False)
     >>> memory.recite(), memory.generate("goes,")

@@ -1,8 +1,8 @@
 """Proving a memory against data, as a user would ask it: its own tokenizer, encoder, network and classes.
 
 Every row of the data is a question, every answer is compared with the row's own label by type and value. What the file
-records (its promise, its sizes, its fingerprint) is compared with what is found here and never stands in for it:
-the promise is derived again from the construction's theorem, the options and the data.
+records (its guarantee, its sizes, its fingerprint) is compared with what is found here and never stands in for it:
+the guarantee is derived again from the construction's theorem, the options and the data.
 
     >>> from byheart.memory.memorize import memorize
     >>> memory = memorize(["cat", "act", "dog"], [3, 1, 4], construction="ks25", progress=False)
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from byheart.certify import AT_ONCE, FRACTION, STRANGE, Asking, Certificate, Handed, Record, certify
+from byheart.certify import AT_ONCE, FRACTION, UNANSWERABLE, Certificate, EvaluationPlan, Record, RowSubset, certify
 from byheart.data.dataset.dataset import Dataset, load, unchecked
 from byheart.data.dataset.distinct import Index
 from byheart.data.dataset.settle import settle
@@ -31,18 +31,18 @@ from byheart.exact.budget import check_padding, limited
 from byheart.ir.size import Claim, measure
 from byheart.memory.memory import Memory
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises import promise
+from byheart.theory.guarantees import guarantee
 from byheart.version import __version__
 
 
 @dataclass(frozen=True)
-class Excuses:
-    """Which rows the user agrees not to ask; nothing is excused because the file says so.
+class VerifyOptions:
+    """Which rows the user excuses; nothing in the file excuses a row.
 
-    max_rows: only the first rows, this many; conflicts: the policy by which rows that contradict others are left out.
-    left_out: rows that were left out already while the data was read, with the reason. gap: the part of the entropy
-    that the gap of a memory of distributions may be; it is the user's to say, as the rows are.
-    part: these are only some of the memorized rows, so that the promise about all of them cannot be compared.
+    max_rows: only the first rows, this many; conflicts: the policy by which contradictory rows are skipped.
+    left_out: rows that were skipped while the data was read, with the reason. gap: the allowed gap of a memory of
+    distributions, as a fraction of the entropy; the user sets it, like the rows.
+    part: these are only some of the memorized rows, so that the guarantee about all of them cannot be compared.
     """
 
     max_rows: int | None = None
@@ -53,20 +53,20 @@ class Excuses:
 
     def __post_init__(self) -> None:
         if self.max_rows is not None and (type(self.max_rows) is not int or self.max_rows < 1):
-            raise OptionError(f"max_rows={self.max_rows!r} is not a number of rows; write 1 or more, or leave it out")
+            raise OptionError(f"max_rows={self.max_rows!r} is not a number of rows; write 1 or more, or omit it")
         number = isinstance(self.gap, int | float) and not isinstance(self.gap, bool)
         if not number or not 0 < self.gap < math.inf:
-            raise OptionError(f"gap={self.gap!r} is not a part of the entropy; write a number above 0")
+            raise OptionError(f"gap={self.gap!r} is not a fraction of the entropy; write a number above 0")
 
 
-NONE = Excuses()
+NONE = VerifyOptions()
 NOT_ALL = "by the file's fingerprint these are not all the memorized rows, or others"
 PART = "--part, in Python part=True"
 
 
 @dataclass(frozen=True, eq=False)
 class Checked:
-    """A certificate, the promise it compared (None: none for these rows), and the rows as the memory takes them."""
+    """A certificate, the guarantee it compared (None: none for these rows), and the rows as the memory takes them."""
 
     certificate: Certificate
     claim: Claim | None
@@ -84,17 +84,17 @@ def verify_rows(
     labels: Sequence[Any],
     progress: Progress = SILENT,
     *,
-    excuses: Excuses = NONE,
+    excuses: VerifyOptions = NONE,
     place: Callable[[int], str] = "row {}".format,
-    asking: Asking = AT_ONCE,
+    plan: EvaluationPlan = AT_ONCE,
 ) -> Certificate:
-    """A new certificate for `memory` on these rows: how many there are, were asked, agree, differ and were left out.
+    """A new certificate for `memory` on these rows: how many there are, were evaluated, agree, differ and were skipped.
 
-    proved only if every row that was asked gets its label and the promise is kept. A memory may be asked for a part of
-    what it knows, if `excuses.part` says that it is one; the certificate then says that the promise was not checked.
-    `asking` says where rows are asked, and which file keeps what was done of a proof that was interrupted.
+    proved only if every evaluated row gets its label and the guarantee is kept. A memory may be evaluated on a part
+    of what it knows, if `excuses.part` says that it is one; the certificate then says that the guarantee was not
+    checked. `plan` states where rows are evaluated, and which file keeps the finished parts of an interrupted proof.
     """
-    return check_rows(memory, sequences, labels, progress, excuses=excuses, place=place, asking=asking).certificate
+    return check_rows(memory, sequences, labels, progress, excuses=excuses, place=place, plan=plan).certificate
 
 
 def check_rows(
@@ -103,9 +103,9 @@ def check_rows(
     labels: Sequence[Any],
     progress: Progress = SILENT,
     *,
-    excuses: Excuses = NONE,
+    excuses: VerifyOptions = NONE,
     place: Callable[[int], str] = "row {}".format,
-    asking: Asking = AT_ONCE,
+    plan: EvaluationPlan = AT_ONCE,
 ) -> Checked:
     """`verify_rows` with what else was found on the way."""
     sequences, labels = list(memory.tokens.cut_texts(sequences)), list(labels)
@@ -116,18 +116,18 @@ def check_rows(
         sequences, labels = [sequences[i] for i in numbers], [labels[i] for i in numbers]
     own = _as_memorized(memory, sequences, labels)
     with limited(memory.budget):
-        asked, strange = _questions(memory, sequences, labels, own.fingerprint)
-    # A promise counts repeated rows, the fingerprint does not.
+        asked, unanswerable = _questions(memory, sequences, labels, own.fingerprint)
+    # A guarantee counts repeated rows, the fingerprint does not.
     complete = own.fingerprint == memory.certificate.fingerprint and memory.certificate.asked == own.N
-    claim, unchecked = _promise(memory, own)
+    claim, unchecked = _guarantee(memory, own)
     if not complete and claim is not None and claim.broken_by(measure(memory.network)):
-        # A network for all rows is larger than what is promised for a part of them; a forged fingerprint looks alike.
+        # A network for all rows is larger than what is guaranteed for a part of them; a forged fingerprint looks alike.
         claim, unchecked = None, f"{NOT_ALL}; for a part of the memorized rows say so ({PART})"
-    handed = Handed(
+    subset = RowSubset(
         numbers=np.array(numbers, dtype=np.int64),
         left_out=left_out,
         place=place,
-        strange=strange,
+        unanswerable=unanswerable,
         contexts=len(own.contexts),
         remarks=_remarks(memory, excuses, complete),
     )
@@ -138,28 +138,28 @@ def check_rows(
             asked,
             claim,
             progress,
-            handed=handed,
+            subset=subset,
             record=record,
             unchecked=unchecked,
             excused=excuses.part,
             fraction=excuses.gap,
-            asking=asking,
+            plan=plan,
         )
     return Checked(certificate, claim, asked)
 
 
-def _promise(memory: Memory, own: Dataset) -> tuple[Claim | None, str]:
-    """What the theorem promises for these rows, or why that is not known: a file can name any construction."""
+def _guarantee(memory: Memory, own: Dataset) -> tuple[Claim | None, str]:
+    """What the theorem guarantees for these rows, or why that is not known: a file can name any construction."""
     try:
-        return promise(memory.construction, own, memory.options), ""
+        return guarantee(memory.construction, own, memory.options), ""
     except OptionError as error:
         return None, f"{error}; only the answers can be checked ({PART} says that this is wanted)"
 
 
 def _asked_rows(
-    memory: Memory, sequences: list[Any], labels: list[Any], excuses: Excuses
+    memory: Memory, sequences: list[Any], labels: list[Any], excuses: VerifyOptions
 ) -> tuple[Sequence[int], dict[str, int]]:
-    """Which rows are asked, and how many are not, by the flag that excuses them."""
+    """Which rows are evaluated, and how many are not, by the flag that excuses them."""
     left_out = dict(excuses.left_out)
     numbers: Sequence[int] = range(len(sequences))
     if excuses.max_rows is not None and len(numbers) > excuses.max_rows:
@@ -178,7 +178,7 @@ def _asked_rows(
 
 
 def _as_memorized(memory: Memory, sequences: list[Any], labels: list[Any]) -> Dataset:
-    """The rows as `memorize` would load them: their fingerprint, and the facts that the promise is computed from."""
+    """The rows as `memorize` would load them: their fingerprint, and the facts that the guarantee is computed from."""
     given = [_fitting(row, label) for row, label in zip(sequences, labels, strict=True)]
     if memory.target is Target.DISTRIBUTION:
         return load(sequences, given, task=memory.task, positions=True, target=Target.DISTRIBUTION)
@@ -196,41 +196,45 @@ def _fitting(row: Any, labels: Any) -> Any:
 def _questions(
     memory: Memory, sequences: list[Any], labels: list[Any], fingerprint: str
 ) -> tuple[Dataset, dict[int, str]]:
-    """The rows as the memory's own encoder takes them, each place with the class it must get; STRANGE where no answer
+    """Rows in the memory's own encoding, each place with its expected class; UNANSWERABLE where no answer
     of the memory can be right, with the reason."""
     classes = {key(label): number for number, label in enumerate(memory.classes)}
-    strange: dict[int, str] = {}
+    unanswerable: dict[int, str] = {}
     check_padding(len(sequences), memory.encoder.length, sum(map(len, sequences)))
     try:
         inputs, known = memory.encoder.encode_known(sequences)
     except DataError as error:  # tokens of another kind altogether: nothing can be asked, so no row agrees
         inputs, known = memory.encoder.encode_known([[]] * len(sequences))
-        strange = dict.fromkeys(range(len(sequences)), f"the memory cannot take these rows: {error}")
+        unanswerable = dict.fromkeys(range(len(sequences)), f"the memory cannot take these rows: {error}")
     for row in np.flatnonzero(~known).tolist():
-        if row not in strange:
-            strange[row] = _refusal(memory, sequences[row])
+        if row not in unanswerable:
+            unanswerable[row] = _refusal(memory, sequences[row])
     per_token = memory.task.labels_per_token
     expected = np.full((len(labels), memory.encoder.length if per_token else 1), -1, dtype=np.int64)
     for row, label in enumerate(labels):
-        if row in strange:
+        if row in unanswerable:
             continue
         given = list(label) if per_token else list(label.classes) if isinstance(label, Distribution) else [label]
-        found = [classes.get(key(plain(one)), STRANGE) for one in given]
-        if STRANGE in found:
-            strange[row] = f"it is labelled {quote(given[found.index(STRANGE)])}, which this memory never gives"
+        found = [classes.get(key(plain(one)), UNANSWERABLE) for one in given]
+        if UNANSWERABLE in found:
+            unanswerable[row] = (
+                f"it is labelled {quote(given[found.index(UNANSWERABLE)])}, which this memory never gives"
+            )
         elif isinstance(label, Distribution):
             _put(memory, expected, row, [classes[key(plain(label.likeliest))]])
         elif per_token and len(found) != len(sequences[row]):
-            strange[row] = f"it has {len(found):,} labels, but the memory cuts rows to {len(sequences[row]):,} tokens"
+            unanswerable[row] = (
+                f"it has {len(found):,} labels, but the memory cuts rows to {len(sequences[row]):,} tokens"
+            )
         else:
             _put(memory, expected, row, found)
-    for row in strange:
+    for row in unanswerable:
         expected[row] = -1
-        expected[row, 0] = STRANGE
+        expected[row, 0] = UNANSWERABLE
     placed: Index = expected if per_token else expected[:, 0]
     weights = tuple(label for label in labels if isinstance(label, Distribution)) or None
     dataset = Dataset(memory.encoder, inputs, placed, memory.classes, fingerprint, memory.target, weights)
-    return dataset, strange
+    return dataset, unanswerable
 
 
 def _put(memory: Memory, expected: Index, row: int, found: list[int]) -> None:
@@ -257,7 +261,7 @@ def _record(memory: Memory, complete: bool) -> Record | None:
     return Record(memory.claim, memory.certificate.size, comparable)
 
 
-def _remarks(memory: Memory, excuses: Excuses, complete: bool) -> tuple[str, ...]:
+def _remarks(memory: Memory, excuses: VerifyOptions, complete: bool) -> tuple[str, ...]:
     """What the reader of a verdict should know: are these the memorized rows, and which flags were used then?"""
     found = []
     if not complete:
@@ -281,5 +285,5 @@ def _remarks(memory: Memory, excuses: Excuses, complete: bool) -> tuple[str, ...
             f"the memory cuts every question to its first {length:,} tokens; --max-length {length} cuts DATA too"
         )
     if memory.recorded_by and memory.recorded_by != __version__:
-        found.append(f"the file's own record of its promise is of {memory.recorded_by} and was not compared")
+        found.append(f"the file's own record of its guarantee is of {memory.recorded_by} and was not compared")
     return tuple(found)

@@ -4,7 +4,7 @@
 >>> [axes.get_xlabel() for axes in figure.axes]
 ['sequences N', 'sequence length n']
 
-`growth_figure` draws measured sizes against the number of rows, between the theorem's promise and the lower bound.
+`growth_figure` draws measured sizes against the number of rows, between the theorem's guarantee and the lower bound.
 """
 
 from __future__ import annotations
@@ -166,17 +166,19 @@ def exponent(sizes: Sequence[int], values: Sequence[int]) -> float:
 
 
 def growth_figure(problem: Problem, sizes: Sequence[int], measured: Mapping[str, Sequence[int]]) -> Figure:
-    """Parameters against N for each name in `measured`, with KS25's promise and the lower bound of `problem`."""
+    """Parameters against N for each name in `measured`, with KS25's guarantee and the lower bound of `problem`."""
     figure = new_figure(width=7.0, height=4.6)
     with styled():
         axes = figure.axes[0]
-        promise = [_bound(replace(problem, N=size), "ks25, residual") for size in sizes]
+        guarantee = [_bound(replace(problem, N=size), "ks25, residual") for size in sizes]
         floor = [_bound(replace(problem, N=size), CHAIN) for size in sizes]
-        axes.plot(sizes, promise, "--", color="#7F7F7F", label=f"KS25's promise, N^{exponent(sizes, promise):.2f}")
+        axes.plot(
+            sizes, guarantee, "--", color="#7F7F7F", label=f"KS25's guarantee, N^{exponent(sizes, guarantee):.2f}"
+        )
         for place, (name, values) in enumerate(measured.items()):
             slope = exponent(sizes, values)
             axes.plot(sizes, values, marker(place) + "-", color=colour(place), label=f"{name}, built: N^{slope:.2f}")
-        axes.plot(sizes, floor, ":", color="#000000", label=f"hardest labels need N^{exponent(sizes, floor):.2f}")
+        axes.plot(sizes, floor, ":", color="#000000", label=f"lower bound N^{exponent(sizes, floor):.2f}")
         label_axes(axes, "Parameters of a Transformer that knows N sequences by heart", "sequences N", "parameters")
         axes.legend()
     return figure

@@ -140,7 +140,7 @@ def minimum_figure(experiment: Experiment, minima: Sequence[Minimum], built: Seq
 
 def variants_figure(experiment: Experiment, minima: Sequence[Minimum]) -> Figure:
     """The least size of each variant against what varies, and √(labels) through the first point that was found; for
-    precisions also the line that Theorem F.1 promises where bits are few."""
+    precisions also the line that Theorem F.1 guarantees where bits are few."""
     from matplotlib.ticker import MaxNLocator
 
     figure = new_figure()

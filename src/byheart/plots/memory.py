@@ -1,4 +1,4 @@
-"""A memory as pictures: its sizes between promise and lower bound, and where its bits are.
+"""A memory as pictures: its sizes between guarantee and lower bound, and where its bits are.
 
 >>> import byheart
 >>> memory = byheart.memorize(["cat", "act"], [0, 1], progress=False)
@@ -62,17 +62,18 @@ def condition_figure(lines: Sequence[tuple[int, str, Mapping[int, float]]]) -> F
     return figure
 
 
+LIMITS = {"guaranteed": "guaranteed by the theorem", "budget": "budget, tuned"}
 _THICK = 0.26  # of a bar; three of them stand side by side
 
 
 def size_figure(memory: Memory) -> Figure:
-    """Promised and measured sizes, and what the hardest labels demand, as bars on a logarithmic scale."""
+    """Guaranteed and measured sizes, and worst-case lower bounds, as bars on a logarithmic scale."""
     rows = size_rows(memory)
     figure = new_figure(width=7.6, height=0.62 * len(rows) + 1.3)
     kinds: list[tuple[str, list[int | None], str]] = [
-        ("promised by the theorem", [row.promised for row in rows], "#B8C4D0"),
+        (LIMITS[memory.claim.limit], [row.guaranteed for row in rows], "#B8C4D0"),
         ("measured", [*(row.measured for row in rows)], colour(0)),
-        ("needed for the hardest labels", [row.hardest for row in rows], colour(1)),
+        ("worst-case lower bound", [row.lower_bound for row in rows], colour(1)),
     ]
     with styled():
         axes = figure.axes[0]
@@ -142,7 +143,7 @@ def weights_figure(memory: Memory) -> Figure:
     return figure
 
 
-SHOWN = 10  # tokens in front of the answer
+SHOWN = 10  # tokens before the answer
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,7 +54,7 @@ class Point:
 
 
 def log_log(series: Mapping[str, Sequence[Point]], title: str, unit: str, floor: Sequence[Point] = ()) -> str:
-    """The picture; names and titles are escaped. `floor` is drawn dotted: what the hardest labels need."""
+    """The picture; names and titles are escaped. `floor` is drawn dotted: the worst-case lower bound."""
     shown = {name: sorted(points, key=lambda p: p.N) for name, points in series.items() if points}
     everything = [p for points in shown.values() for p in points] + list(floor)
     if not everything:
@@ -264,9 +264,9 @@ def _picture(comparisons: Sequence[Comparison], quantity: str, unit: str) -> Mar
             if value:
                 built = row.built or row.verdict in ("baseline", "trained")
                 series.setdefault(row.construction, []).append(Point(part.N, value, built))
-        hardest = [f.value for f in part.floors if f.quantity == quantity and f.name in (CHAIN, "bits")]
-        if hardest:
-            floor.append(Point(part.N, max(hardest), True))
+        values = [f.value for f in part.floors if f.quantity == quantity and f.name in (CHAIN, "bits")]
+        if values:
+            floor.append(Point(part.N, max(values), True))
     if len({part.N for part in comparisons}) == 1:
         drawn = bars(series, f"{unit} for {comparisons[-1].N:,} rows, on a logarithmic scale", unit, floor)
     else:

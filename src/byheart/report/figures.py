@@ -11,18 +11,21 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
+from byheart.build.ks25.residual_memorizer import STREAM
 from byheart.ir.decoder_network import AnyDecoder, AnyNetwork, DecoderNetwork, TableDecoder
 from byheart.ir.layers import Layer, Residual
 from byheart.ir.network import Network
 from byheart.ir.size import weight_bits
+from byheart.memory.memory import Memory
 from byheart.memory.size_rows import SizeRow
-from byheart.report.stage_words import WORDS
+from byheart.report.stage_words import STREAM_WORDS, WORDS
 
 
 def size_bars(rows: list[SizeRow]) -> str:
-    """Promised, measured and lower bound of each quantity as bars on one logarithmic scale."""
+    """Guaranteed, measured and lower bound of each quantity as bars on one logarithmic scale."""
     bars = [
-        (row.meaning, [("promised", row.promised), ("measured", row.measured), ("least", row.hardest)]) for row in rows
+        (row.meaning, [("guaranteed", row.guaranteed), ("measured", row.measured), ("least", row.lower_bound)])
+        for row in rows
     ]
     largest = max((value for _, kinds in bars for _, value in kinds if value), default=1)
     decades = max(1, math.ceil(math.log10(max(10, largest))))
@@ -30,7 +33,7 @@ def size_bars(rows: list[SizeRow]) -> str:
     for meaning, kinds in bars:
         lines = [_bar(kind, value, decades) for kind, value in kinds if value is not None]
         parts.append(f'<div class="quantity"><span>{escape(meaning)}</span>{"".join(lines)}</div>')
-    label = "Promised and measured sizes, and what the hardest labels need, on a logarithmic scale"
+    label = "Guaranteed and measured sizes, and worst-case lower bounds, on a logarithmic scale"
     return f'<div class="bars" role="img" aria-label="{label}">{"".join(parts)}</div>'
 
 
@@ -107,6 +110,19 @@ def steps(network: AnyNetwork) -> list[dict[str, object]]:
         {"name": name, "words": WORDS.get(name, ""), "layers": count, "kind": kind}
         for name, count, kind in _stages(network)
     ]
+
+
+def stream_names(memory: Memory) -> list[str] | None:
+    """Names for the numbers of the stream, where they are known: KS25's blocks with skip connections.
+
+    >>> import byheart
+    >>> memory = byheart.memorize(["sun", "moon"], ["day", "night"], construction="ks25", progress=False)
+    >>> stream_names(memory)[0], stream_names(memory)[5]
+    ('key x', 'key so far (after averaging: the sum of φ)')
+    """
+    if not memory.construction.startswith("ks25") or memory.options.get("form") != "residual":
+        return None
+    return [STREAM_WORDS[name] for name in STREAM]
 
 
 def _stages(network: Network) -> list[tuple[str, int, str]]:

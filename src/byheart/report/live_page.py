@@ -1,4 +1,4 @@
-"""The live page: a Transformer built and asked in the browser, from rows that a reader can change.
+"""The live page: a Transformer built and queried in the browser, from rows that a reader can change.
 
 The page holds JavaScript that builds a small memory (build.js), evaluates it with integers of any length (exact.js),
 draws every step (draw.js, steps.js) and hands it out as a file of byheart's format (file.js). Beside it stand networks
@@ -27,13 +27,13 @@ from byheart.files import write_atomically
 from byheart.memory.memorize import memorize
 from byheart.memory.memory import Memory
 from byheart.memory.memory_file import to_json
-from byheart.memory.size_rows import hardest
+from byheart.memory.size_rows import worst_case_bounds
+from byheart.report.article import article_parts, linear_parameters
 from byheart.report.page import as_question, live, script_safe, unfollowed
 from byheart.report.stage_words import WORDS
 from byheart.theory import lower_bound
-from byheart.theory.promises import compact as budget
-from byheart.theory.promises import promise
-from byheart.theory.theorems import transformer, worst_case
+from byheart.theory.guarantees import compact as budget
+from byheart.theory.guarantees import guarantee
 from byheart.version import __version__
 
 FIVE = (("cat", "animal"), ("act", "verb"), ("tea", "drink"), ("eat", "verb"), ("ate", "verb"))
@@ -55,10 +55,22 @@ def explain(
     progress: Any = False,
     **options: Any,
 ) -> str:
-    """One self-contained page on which a Transformer is built and asked, step by step; written to `output` if given.
+    """Write one self-contained page on which a Transformer is built and evaluated step by step.
 
-    Without rows it starts with five words. With rows (texts with one label each; a table of `byheart.read` or a frame
-    as `memorize` takes them) byheart's own memory of them is on the page too, beside the one that the browser builds.
+    Args:
+        sequences: Texts with one label each, a table of `byheart.read`, or a frame as for `memorize`. None: five words.
+        labels: One label per text; None where `sequences` brings its labels.
+        output: A file for the page; None: the page is only returned.
+        construction: The construction of byheart's own memory, which is shown beside the one that the browser builds.
+        seed: Equal seeds give equal weights.
+        progress: Whether to show progress.
+        **options: Options of the construction.
+
+    Returns:
+        The page as HTML.
+
+    Raises:
+        DataError: If the rows cannot be memorized.
 
     >>> "<html" in explain(["sun", "moon"], ["day", "night"], construction="ks25")
     True
@@ -89,7 +101,7 @@ def render(memory: Memory) -> str:
     environment = Environment(loader=PackageLoader("byheart.report"), autoescape=select_autoescape(default=True))
     text = json.dumps(given, separators=(",", ":"))
     return environment.get_template("explain.html.jinja").render(
-        given=script_safe(text), growth=growth, kind=given["kind"], version=__version__
+        given=script_safe(text), growth=growth, kind=given["kind"], **article_parts(), version=__version__
     )
 
 
@@ -165,9 +177,9 @@ def _network(memory: Memory, title: str) -> dict[str, Any]:
 
 
 def _terms(memory: Memory) -> dict[str, Any]:
-    """What the page needs to write the promise of the memory that it builds, from the code that promises."""
+    """What the page needs to write the budget of the memory that it builds, from the code that budgets."""
     assert memory.dataset is not None
-    claim = promise("compact", memory.dataset, {"head": "logits"})
+    claim = guarantee("compact", memory.dataset, {"head": "logits"})
     assert claim is not None
     return {
         "root": budget.ROOT,
@@ -185,19 +197,15 @@ def _terms(memory: Memory) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def curves() -> dict[str, Any]:
-    """Sizes over N for random words of five letters: promised, linear and necessary, at the slider's stops."""
+    """Sizes over N for random words of five letters: compact's budget, linear, lower bound, at the slider's stops."""
     grid = sorted({round(10 ** (k / PER_DECADE)) for k in range(4, DECADES * PER_DECADE + 1)})
     facts = [_facts(N) for N in grid]
-    farthest = len(ALPHABET) ** 2 + (LETTERS - 1) ** 2
-    settings = [worst_case(N=N, n=LETTERS, d=2, C=CLASSES, r_squared=farthest) for N in grid]
-    theorem = [transformer(setting, form="residual").parameters for setting in settings]
-    least = [hardest(lower_bound(N=N, n=LETTERS, d=2, C=CLASSES).bounds)["parameters"].value for N in grid]
+    least = [worst_case_bounds(lower_bound(N=N, n=LETTERS, d=2, C=CLASSES).bounds)["parameters"].value for N in grid]
     series = [
-        ("one bend per row", "linear", [3 * N + 8 for N in grid],
+        ("one bend per row", "linear", [linear_parameters(N) for N in grid],
          "grows like N: E_in 3, attention 2, a unit of 3 for each row and a bias, E_out 2", True),
         ("compact", "root", [budget.compact_budget(f, head="logits") for f in facts],
-         "grows like √N: its promise, known before anything is built", True),
-        ("Theorem 4.1", "theorem", theorem, "grows like √(N·log N): KS25’s promise with the paper’s constants", False),
+         "grows like √N: its budget, known before anything is built", True),
     ]  # fmt: skip
     words = "with fewer, a chain of layers fails on some labelling of N rows of equal tokens (KS25, Lemma B.4)"
     floor = ("lower bound", "lower", least, words, False)

@@ -132,6 +132,7 @@ def live(memory: Memory, body: dict[str, Any]) -> dict[str, Any]:
         "classes": classes,
         "tokens": tokens,
         "steps": figures.steps(memory.network),
+        "names": figures.stream_names(memory),
     }
 
 

@@ -33,9 +33,23 @@ WORDS = {
     "hidden layer": "one bend for each memorized row",
     "feed-forward": "maps the context's number to the label",
     "shift": "moves the wanted bits to the front",
-    "modulo": "leaves out what is in front of them",
+    "modulo": "drops what is before them",
     "word": "picks the word of the row's group",
     "bits": "reads the label's bits one after the other",
     "answer": "gives the answer",
     "E_out": "gives the answer",
+}
+
+# The ten numbers of KS25's stream with skip connections (`byheart.build.ks25.residual_memorizer.STREAM`).
+STREAM_WORDS = {
+    "x": "key x",
+    "u1": "bits of u still to read, folded",
+    "u2": "the same, a quarter of a cell lower",
+    "w1": "bits of w still to read, folded",
+    "w2": "the same, a quarter of a cell lower",
+    "key": "key so far (after averaging: the sum of φ)",
+    "label": "label so far",
+    "miss": "distance of x from the key",
+    "y": "answer (in the first memory: φ)",
+    "pending": "label at the gate",
 }

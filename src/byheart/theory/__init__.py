@@ -101,13 +101,26 @@ def lower_bound(
     r: Fraction | float | None = None,
     delta: Fraction | float = 1,
 ) -> LowerBound:
-    """The least parameters and bits for N sequences of n tokens with C classes, with the theorems they come from.
+    """Return the least parameters and bits for N sequences of n tokens with C classes, with their theorems.
 
-    `contexts` is how many different contexts have labels, if the data has fewer than N (or nN, one per token).
+    Args:
+        task: `next-token`, `seq-to-seq`, `set` or `causal`.
+        N: The number of sequences.
+        n: Tokens per sequence.
+        d: The dimension of a token; None: symbols.
+        C: The number of classes.
+        omega: Adds the bounds of Madden et al. on distributions over ω tokens.
+        zeros: Further points that must be answered with zero; adds their bits.
+        contexts: The number of different contexts with labels, if it is below N (or nN, one per token).
+        architecture: (d, m, s, H, q, L): adds the verdict whether it can store every labelling.
+        r: The largest norm of a token; with `delta` it limits how close together points may lie.
+        delta: The smallest distance of two tokens.
 
-    `architecture` (d, m, s, H, q, L) adds the verdict whether it can store every labelling, `omega` the bounds of
-    Madden et al. on distributions over ω tokens, `zeros` the bits of further points that must answer zero. `r` and
-    `delta` (largest norm and smallest distance of tokens) say how close together points may lie.
+    Returns:
+        A `LowerBound` with one bound per theorem.
+
+    Raises:
+        OptionError: If the numbers contradict each other.
 
     >>> lower_bound(task="seq-to-seq", N=1000, n=8, d=4, C=2).total_bits
     8000

@@ -1,8 +1,8 @@
-"""What the labels at hand demand, not the hardest labels: how often they change along a line.
+"""Lower bounds for given labels, not for the worst case: how often labels change along a line.
 
-Shattering bounds (`lower`, `capacity`) speak about the hardest labelling of that many rows. About one given labelling a
-counting argument says nothing. But a network of ReLU or threshold units with linear (uniform) attention is piecewise
-linear along every straight line of inputs, and labels that change often along a line need many pieces:
+Shattering bounds (`lower`, `capacity`) speak about the worst-case labelling of that many rows. About one given
+labelling a counting argument says nothing. But a network of ReLU or threshold units with linear (uniform) attention is
+piecewise linear along every straight line of inputs, and labels that change often along a line need many pieces:
 
     rows x_0, x_1, …, x_k on one line, neighbours with different labels
     pieces  ≤ Π (units of a layer + 1) ≤ 2^units       each unit adds one break per piece it reads

@@ -58,8 +58,8 @@ def next_token_root(N: int, C: int = 2) -> Fraction:
 
 @implements(
     Ref("KS25", "Theorem 4.2"),
-    statement="next-token: Ω(√N) parameters for every labelling of N constant sequences. The paper states the order; the "
-    "constants of W ≥ −9 + √(72 + 12 N/log2(32eN/3)) are byheart's, by counting signs as Theorem 4.3 does",
+    statement="next-token: Ω(√N) parameters for every labelling of N constant sequences. The paper states the order; "
+    "the constants of W ≥ −9 + √(72 + 12 N/log2(32eN/3)) are byheart's, by counting signs as Theorem 4.3 does",
     test=TEST,
 )
 @implements(Ref("KS25", "Theorem B.2"), statement="Theorem 4.2 restated; the constants are byheart's", test=TEST)

@@ -32,7 +32,7 @@ SUBSETS = 20_000  # how many sets of columns a Kruskal rank may look at
 
 @dataclass(frozen=True)
 class RankFacts:
-    """What was found for ψ(a bᵀ), and what the theorem promises for generic a.
+    """What was found for ψ(a bᵀ), and what the theorem guarantees for generic a.
 
     `kruskal` is the largest k such that every k columns are independent. `assumption` says whether b is positive and
     distinct; the theorem speaks only then.
@@ -40,12 +40,12 @@ class RankFacts:
 
     rank: int
     kruskal: int
-    promised: int
+    guaranteed: int
     assumption: bool
 
     @property
     def holds(self) -> bool:
-        return self.rank == self.promised and self.kruskal == self.promised
+        return self.rank == self.guaranteed and self.kruskal == self.guaranteed
 
 
 @implements(
@@ -77,8 +77,8 @@ def polynomial_rank(coefficients: Mapping[int, Exact], a: Sequence[Exact], b: Se
 def analytic_rank(activation: Activation, a: Sequence[float], b: Sequence[float], bits: int = 256) -> RankFacts:
     """Proved lower bounds of rank and Kruskal rank of ψ(a bᵀ), by balls of `bits` bits.
 
-    Numbers are taken as the exact dyadics they are. A bound below the promise means: not proved with this many bits, or
-    a is not generic.
+    Numbers are taken as the exact dyadics they are. A bound below the guarantee means: not proved with this many bits,
+    or a is not generic.
     """
     with precision(bits):
         rows = [[activation.ball(ball(x) * ball(y)) for y in b] for x in a]

@@ -30,7 +30,7 @@ from byheart.theory.lower import (
 )
 from byheart.theory.problem import Bound, Problem, Quantity
 from byheart.theory.table1 import rows
-from byheart.theory.upper import FORMS, Promise
+from byheart.theory.upper import FORMS, Guarantee
 
 _EVERY = "the network can store every labelling"
 CHAIN = "any chain of layers"  # the bound that holds for every construction, whether or not blocks have attention
@@ -80,11 +80,11 @@ def lower_bounds(problem: Problem, architecture: Architecture | None = None, zer
 
 
 def upper_bounds(problem: Problem) -> list[Bound]:
-    """What KS25's constructions promise, both forms, and the other rows of Table 1."""
+    """What KS25's constructions guarantee, both forms, and the other rows of Table 1."""
     found: list[Bound] = []
     for name, ref, make in _constructions(problem):
         for form in FORMS:
-            found += _promised(name, ref, form, make(form))
+            found += _guaranteed(name, ref, form, make(form))
     for row in rows(problem):
         value = row.parameters(problem)
         if value is not None:
@@ -259,11 +259,11 @@ def _architecture(p: Problem, a: Architecture) -> Iterator[Bound]:
     )
 
 
-_Make = Callable[[str], Promise]
+_Make = Callable[[str], Guarantee]
 
 
 def _constructions(p: Problem) -> Iterator[tuple[str, Ref, _Make]]:
-    """KS25's constructions for the task: name, theorem, promise by form."""
+    """KS25's constructions for the task: name, theorem, guarantee by form."""
     s = theorems.worst_case(p.N, p.n, p.d, p.C, r_squared=p.r_squared, delta_squared=p.delta_squared, contexts=p.labels)
     if p.kind in (Task.NEXT_TOKEN, Task.SEQ_TO_SEQ):
         last = p.kind is Task.NEXT_TOKEN
@@ -297,8 +297,8 @@ _FORMULAS: dict[Quantity, dict[str, str]] = {
 }
 
 
-def _promised(name: str, ref: Ref, form: str, promise: Promise) -> Iterator[Bound]:
+def _guaranteed(name: str, ref: Ref, form: str, guarantee: Guarantee) -> Iterator[Bound]:
     given = ("tokens are (r, δ)-separated", "equal contexts have equal labels", f"{form} form")
     label = name if form == "plain" else f"{name}, {form}"
     for quantity, formula in _FORMULAS.items():
-        yield Bound(label, "upper", quantity, getattr(promise, quantity), ref, formula[form], given)
+        yield Bound(label, "upper", quantity, getattr(guarantee, quantity), ref, formula[form], given)

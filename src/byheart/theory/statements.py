@@ -354,7 +354,7 @@ state(
 state(
     Ref("M24", "Definition 1"),
     "memory capacity: the most contexts after which any positive distributions can be had. It is a supremum over all "
-    "contexts and targets; Lemma 1 and Theorem 5 bound it, and a construction shows it for the data at hand",
+    "contexts and targets; Lemma 1 and Theorem 5 bound it, and a construction shows it for given data",
     "a number",
     code="byheart.theory.madden.distribution_capacity",
     test="tests/theory/test_madden.py",

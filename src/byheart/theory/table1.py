@@ -20,9 +20,9 @@ from math import ceil, e, floor, log, log2, pi, sqrt
 
 from byheart.data.task import Task
 from byheart.paper import Ref
+from byheart.theory.guarantees.table1 import park_parameters
 from byheart.theory.madden import averaging_parameters, decoder_parameters
 from byheart.theory.problem import Problem
-from byheart.theory.promises.table1 import park_parameters
 from byheart.theory.theorems import HEAD
 from byheart.theory.upper import STREAM, PointSet, dense_blocks, feed_forward_memory
 
@@ -248,13 +248,13 @@ TABLE: tuple[FormulaRow, ...] = (
 
 
 def boltzmann_separation(n: int, d: int, words: int, r_min: float, r_max: float, epsilon: float) -> float:
-    """log2 of the δ that KS24's Theorem 2 promises: a head of rank one is an (r, δ)-contextual mapping.
+    """log2 of the δ that KS24's Theorem 2 guarantees: a head of rank one is an (r, δ)-contextual mapping.
 
     Tokens of norm r_min to r_max that are ε apart, |V| = `words` of them, n different ones in a row:
 
         δ = 2 (ln n)² ε² r_min / (r_max² S) · exp(−S r_max² / (4 ε r_min)),   S = (|V| + 1)⁴ (2 ln n + 3) π d
 
-    Quoted, not proved here (the paper was not at hand when this was written), so it is shown and nothing rests on it.
+    Quoted, not proved here (the paper was not available when this was written), so it is shown and nothing rests on it.
 
     >>> round(boltzmann_separation(n=8, d=4, words=10, r_min=1, r_max=2, epsilon=0.5))
     -3800431

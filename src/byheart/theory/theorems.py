@@ -1,4 +1,4 @@
-"""What KS25's theorems promise about whole networks: Theorems B.1, D.1, E.1, F.1, Corollary 4.1 and Remark 4.5.
+"""What KS25's theorems guarantee about whole networks: Theorems B.1, D.1, E.1, F.1, Corollary 4.1 and Remark 4.5.
 
 Each function is the sum of its theorem's parts: a token memory φ̃, attention, a label memory. `constants` of the
 paper are kept except one: Lemma B.2's shift has a gap, and the repaired lemma gives token labels up to
@@ -7,7 +7,7 @@ N(N−1)/2 + 1 instead of 4N³√π, which is smaller.
 What they need of the data is a `Setting`; `worst_case` makes the one that only knows N, n, d, C, r and δ.
 
     >>> transformer(worst_case(N=1000, n=8, d=4, C=10, r_squared=9))
-    Promise(width=14, depth=3863, parameters=811169, max_bits=803)
+    Guarantee(width=14, depth=3863, parameters=811169, max_bits=803)
     >>> transformer(worst_case(N=1000, n=8, d=4, C=10, r_squared=9, every_token=True)).depth
     8297
 """
@@ -25,8 +25,8 @@ from byheart.theory.rounding import PI_UP, Exact
 from byheart.theory.upper import (
     PLAIN_WIDTH,
     STREAM,
+    Guarantee,
     PointSet,
-    Promise,
     feed_forward_memory,
     limited_memory,
 )
@@ -96,15 +96,15 @@ def token_labels(N: int) -> int:
     return N * (N - 1) // 2 + 1
 
 
-def attention_layer(n: int, form: str, layers: int = 1) -> Promise:
+def attention_layer(n: int, form: str, layers: int = 1) -> Guarantee:
     """Attention with one head of size 3: keys, queries, values and output, whether they are used or not."""
     stream = PLAIN_STREAM if form == "plain" else STREAM
-    return Promise(max(stream, HEAD), layers, layers * 4 * HEAD * stream, (2 * n + 2).bit_length())
+    return Guarantee(max(stream, HEAD), layers, layers * 4 * HEAD * stream, (2 * n + 2).bit_length())
 
 
-def output_map(width: int) -> Promise:
+def output_map(width: int) -> Guarantee:
     """E_out: one weight per number of the stream, and a bias."""
-    return Promise(1, 0, width + 1, 1)
+    return Guarantee(1, 0, width + 1, 1)
 
 
 @implements(
@@ -118,11 +118,11 @@ def output_map(width: int) -> Promise:
     statement="labels for every token: the label memory holds nN contexts, width 14",
     test=TEST,
 )
-def transformer(s: Setting, form: str = "plain", *, balanced: bool = False) -> Promise:
+def transformer(s: Setting, form: str = "plain", *, balanced: bool = False) -> Guarantee:
     """Theorem B.1: φ̃ by Lemma C.1 with (R₁, C_φ), uniform attention, f₂ by Lemma C.1 with (R₂, C).
 
-    Corollary 4.1 is the same sum: f₂ tells nN contexts apart while φ̃ still serves N multisets. `balanced`: footnote 2,
-    O(√(N log(nN))) layers.
+    Corollary 4.1 is the same sum: f₂ distinguishes nN contexts while φ̃ still serves N multisets. `balanced`: footnote
+    2, O(√(N log(nN))) layers.
 
     >>> long = worst_case(N=1000, n=2**64, d=4, C=10)
     >>> transformer(long).depth, transformer(long, balanced=True).depth
@@ -153,10 +153,10 @@ def input_and_rest(s: Setting, form: str = "plain") -> tuple[int, int]:
     statement="two attention layers and a global token replace n² connections by 4n + 2",
     test=TEST,
 )
-def sparse(s: Setting, form: str = "plain") -> Promise:
+def sparse(s: Setting, form: str = "plain") -> Guarantee:
     """Corollary 4.1 with two attention layers, the global token's stream and one layer that rebuilds the id."""
     stream = PLAIN_STREAM if form == "plain" else STREAM
-    glue = Promise(stream, 1, 2 * stream * stream + 3 * stream, (2 * s.n + 2).bit_length())
+    glue = Guarantee(stream, 1, 2 * stream * stream + 3 * stream, (2 * s.n + 2).bit_length())
     return _around(s, form, attention_layer(s.n, form, layers=2).then(glue))
 
 
@@ -165,7 +165,7 @@ def sparse(s: Setting, form: str = "plain") -> Promise:
     statement="at most about B·max(log R, log C)/√log B bits per weight, width 15, Õ(N/B) layers",
     test=TEST,
 )
-def limited_bits(s: Setting, B: int, form: str = "plain") -> Promise:
+def limited_bits(s: Setting, B: int, form: str = "plain") -> Guarantee:
     """Theorem F.1: both memories by Lemma F.1."""
     if not 1 <= B <= isqrt(s.N):
         raise OptionError(f"B = {B} for N = {s.N} sequences: give 1 <= B <= √N, here at most {isqrt(s.N)}")
@@ -179,7 +179,7 @@ def limited_bits(s: Setting, B: int, form: str = "plain") -> Promise:
     statement="multisets of at most M elements: width 12, sum pooling, two memories",
     test=TEST,
 )
-def deep_set(s: Setting, form: str = "plain") -> Promise:
+def deep_set(s: Setting, form: str = "plain") -> Guarantee:
     """Theorem D.1 with M = n: φ̃ with (R_φ, C_φ), the sum, ρ̃ with R_ρ = 80 M N⁵ π."""
     sums = PointSet(s.N, 1, 16 * s.n**2 * s.N**6 * PI_UP, 1)
     token = feed_forward_memory(s.tokens, s.N, token_labels(s.N), form=form)
@@ -191,17 +191,17 @@ def deep_set(s: Setting, form: str = "plain") -> Promise:
     statement="token ids through a table of 3ω numbers, then attention and one memory",
     test=TEST,
 )
-def with_embedding(s: Setting, omega: int, form: str = "plain") -> Promise:
+def with_embedding(s: Setting, omega: int, form: str = "plain") -> Guarantee:
     """Theorem E.1 with r = δ = 1, which it leaves open: R = 200√3 n² N⁵ ω π."""
     stream = PLAIN_STREAM if form == "plain" else STREAM
     bits = max(token_labels(s.N).bit_length(), omega.bit_length())
     attended = PointSet(s.contexts, 3, 100 * s.n**2 * s.N**6 * omega**2 * PI_UP, Fraction(1, s.n**2))
     label = feed_forward_memory(attended, s.contexts, s.C, form=form, width=TRANSFORMER_WIDTH)
-    table = Promise(stream, 0, stream * omega, bits)
+    table = Guarantee(stream, 0, stream * omega, bits)
     return table.then(attention_layer(s.n, form), label, output_map(TRANSFORMER_WIDTH))
 
 
-def _around(s: Setting, form: str, attention: Promise, balanced: bool = False) -> Promise:
+def _around(s: Setting, form: str, attention: Guarantee, balanced: bool = False) -> Guarantee:
     """The token memory before, and the label memory behind this attention."""
     how: dict[str, Any] = {"form": form, "width": TRANSFORMER_WIDTH, "balanced": balanced}
     token = feed_forward_memory(s.tokens, s.N, token_labels(s.N), **how)

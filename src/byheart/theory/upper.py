@@ -1,8 +1,8 @@
-"""What KS25's lemmas promise about feed-forward memories, as numbers: width, depth, parameters and bits.
+"""What KS25's lemmas guarantee about feed-forward memories, as numbers: width, depth, parameters and bits.
 
 Every formula is the theorem's own sum with integers in place of its O(·): logarithms become bit lengths, square
 roots are rounded up, and labels and keys are swapped back where Lemma C.1 exchanges them. Nothing is read from a
-network, so a construction can state its promise before it is built.
+network, so a construction can state its guarantee before it is built.
 
 Notation (Lemma C.1): N entries (labelled points), V points in all, d dimension, r largest norm, δ smallest distance,
 m groups of K entries, ρ = bits of a key, c = bits of a label, M = max(ρ, c).
@@ -11,7 +11,7 @@ m groups of K entries, ρ = bits of a key, c = bits of a label, M = max(ρ, c).
     >>> groups(1000), cloud.key_bits
     ((100, 10), 34)
     >>> feed_forward_memory(cloud, entries=1000, largest_label=16)
-    Promise(width=12, depth=1346, parameters=210024, max_bits=374)
+    Guarantee(width=12, depth=1346, parameters=210024, max_bits=374)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FORMS = ("plain", "residual")
 
 
 @dataclass(frozen=True)
-class Promise:
+class Guarantee:
     """At most this width (max of stream, heads, hidden units), depth (layers or blocks), dense parameters and bits."""
 
     width: int
@@ -44,26 +44,26 @@ class Promise:
         """Every parameter at the largest length."""
         return self.parameters * self.max_bits
 
-    def then(self, *others: Promise) -> Promise:
+    def then(self, *others: Guarantee) -> Guarantee:
         """One network after the other."""
         chain = (self, *others)
-        return Promise(
+        return Guarantee(
             max(p.width for p in chain),
             sum(p.depth for p in chain),
             sum(p.parameters for p in chain),
             max(p.max_bits for p in chain),
         )
 
-    def times(self, count: int) -> Promise:
+    def times(self, count: int) -> Guarantee:
         """The same sub-network `count` times in a row."""
-        return Promise(self.width, self.depth * count, self.parameters * count, self.max_bits)
+        return Guarantee(self.width, self.depth * count, self.parameters * count, self.max_bits)
 
 
 @dataclass(frozen=True)
 class PointSet:
     """V points with ‖x‖ ≤ r and distances ≥ δ. Norms are kept squared, so that data's exact values fit.
 
-    The theorems ask for r ≥ 1 and δ ≤ 1; smaller r and larger δ are moved there, which only weakens the promise.
+    The theorems ask for r ≥ 1 and δ ≤ 1; smaller r and larger δ are moved there, which only weakens the guarantee.
     """
 
     count: int
@@ -168,8 +168,8 @@ def dense_blocks(depth: int, stream: int = STREAM, hidden: int = DENSE) -> int:
 
 def explicit_memory(
     m: int, K: int, rho: int, c: int, *, form: str = "plain", width: int = PLAIN_WIDTH, projection: int = 2
-) -> Promise:
-    """The promise of stages I to III for any number of groups and entries per group, without the input's map.
+) -> Guarantee:
+    """The guarantee of stages I to III for any number of groups and entries per group, without the input's map.
 
     `width` is what the theorem allows: 12 by Lemma C.1, more where something is carried through every layer. With
     skip connections it decides between twelve and fourteen hidden units. `projection` counts the layers of stage I
@@ -178,16 +178,16 @@ def explicit_memory(
     bits = memory_bits(K, rho, c)
     if check_form(form) == "plain":
         depth = plain_memory_depth(m, K, rho, c, projection)
-        return Promise(width, depth, dense_layers(depth, width), bits)
+        return Guarantee(width, depth, dense_layers(depth, width), bits)
     hidden = min(max(width, RELAXED), DENSE)
     depth = residual_memory_depth(m, K, rho, c, hidden)
-    return Promise(hidden, depth, dense_blocks(depth, hidden=hidden), bits)
+    return Guarantee(hidden, depth, dense_blocks(depth, hidden=hidden), bits)
 
 
-def input_map(dimension: int, form: str, width: int = PLAIN_WIDTH, bits: int = 1) -> Promise:
+def input_map(dimension: int, form: str, width: int = PLAIN_WIDTH, bits: int = 1) -> Guarantee:
     """E_in (or the first layer's extra columns): one row of `dimension` weights per number of the stream."""
     rows = width if check_form(form) == "plain" else STREAM
-    return Promise(rows, 0, rows * dimension, bits)
+    return Guarantee(rows, 0, rows * dimension, bits)
 
 
 @implements(
@@ -203,8 +203,8 @@ def feed_forward_memory(
     form: str = "plain",
     width: int = PLAIN_WIDTH,
     balanced: bool = False,
-) -> Promise:
-    """The promise of Lemma C.1 for `entries` of the cloud's points with labels up to `largest_label`.
+) -> Guarantee:
+    """The guarantee of Lemma C.1 for `entries` of the cloud's points with labels up to `largest_label`.
 
     `balanced`: with the groups of KS25's footnote 2.
     """
@@ -221,8 +221,8 @@ def feed_forward_memory(
 )
 def limited_memory(
     cloud: PointSet, entries: int, largest_label: int, B: int, *, form: str = "plain", width: int = PLAIN_WIDTH + 1
-) -> Promise:
-    """The promise of Lemma F.1: ⌈N/B²⌉ chunks share stage I; each is a memory of at most B² entries.
+) -> Guarantee:
+    """The guarantee of Lemma F.1: ⌈N/B²⌉ chunks share stage I; each is a memory of at most B² entries.
 
     In the plain form two layers project and one reads the sum; with skip connections a chunk's first block also clears
     what the chunk before has left.
@@ -234,7 +234,7 @@ def limited_memory(
     chunk = explicit_memory(m, K, rho, c, form=form, width=width, projection=0)
     ends = 3 if form == "plain" else 0
     return chunk.times(ceil(Fraction(entries, B * B))).then(
-        Promise(1, ends, dense_layers(ends, width), 1),
+        Guarantee(1, ends, dense_layers(ends, width), 1),
         input_map(cloud.dimension, form, width, cloud.projection_bits),
     )
 

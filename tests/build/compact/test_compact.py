@@ -248,7 +248,7 @@ def test_a_hopeless_budget_is_given_up_before_hours_of_work(monkeypatch: pytest.
         return real(*args, effort=effort, **others)
 
     monkeypatch.setattr(compact_construction, "build_label_memory", watched)
-    monkeypatch.setattr(compact_construction, "compact_promise", lambda *_: Claim(THEOREM, {"parameters": 30}, {}))
+    monkeypatch.setattr(compact_construction, "compact_guarantee", lambda *_: Claim(THEOREM, {"parameters": 30}, {}))
     made = case(Task.NEXT_TOKEN, False, 200, classes=4)
     with pytest.raises(BuildError, match="budget was not kept after 2 draws"):
         build(made, effort="quick")

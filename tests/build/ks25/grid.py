@@ -70,7 +70,7 @@ def memory(
 
 
 def check(found: Memory) -> None:
-    """Proved, and the promise names width, depth, parameters and bits."""
+    """Proved, and the guarantee names width, depth, parameters and bits."""
     assert found.certificate.verdict == "proved", found.certificate.reason
     assert set(found.claim.bounds) == {"width", "depth", "parameters", "max_bits"}
     assert not found.claim.broken_by(found.size)

@@ -81,12 +81,12 @@ def test_the_least_depth_is_named_and_is_the_least(construction: str, form: str)
     def build(depth: int) -> Any:
         return byheart.memorize(rows, labels, construction=construction, form=form, depth=depth)
 
-    with pytest.raises(OptionError, match="the least that can be promised is depth=") as caught:
+    with pytest.raises(OptionError, match="the least that can be guaranteed is depth=") as caught:
         build(3)
     least = int(str(caught.value).rpartition("depth=")[2])
     memory = build(least)
     assert memory.certificate.verdict.value == "proved" and memory.size.depth <= least
-    with pytest.raises(OptionError, match=f"the least that can be promised is depth={least}"):
+    with pytest.raises(OptionError, match=f"the least that can be guaranteed is depth={least}"):
         build(least - 1)
 
 

@@ -115,12 +115,13 @@ def test_the_promise_is_the_theorem_s_formula(form: str) -> None:
         r_squared=separation.r_squared,
         delta_squared=separation.delta_squared or 1,
     )
-    promise = theorems.transformer(setting, form)
-    assert found.claim.bounds["depth"] == promise.depth and found.claim.bounds["max_bits"] == promise.max_bits
+    guarantee = theorems.transformer(setting, form)
+    assert found.claim.bounds["depth"] == guarantee.depth and found.claim.bounds["max_bits"] == guarantee.max_bits
 
 
 def test_depth_of_the_residual_form() -> None:
-    """1 + m + K·max(rho, c) + 3 blocks per memory and one averaging layer, below the promise from the data's facts."""
+    """1 + m + K·max(rho, c) + 3 blocks per memory and one averaging layer, below the guarantee from the data's
+    facts."""
     found = memory("ks25", 50, 4, 4, 10, form="residual", constants="measured")
     assert found.size.depth <= found.claim.bounds["depth"] <= 3 * found.size.depth
     assert found.size.blocks == found.size.depth - 1
@@ -201,10 +202,10 @@ def test_other_attention(attention: str) -> None:
 
 
 def test_the_pattern_is_the_layer_s_not_the_weights() -> None:
-    """With full patterns the same weights connect n² pairs and the promise of 4n + 2 is not kept."""
+    """With full patterns the same weights connect n² pairs and the guarantee of 4n + 2 is not kept."""
     found = memory("ks25-sparse", 10, 6, 2, 3)
     assert found.dataset is not None
-    assert found.certificate.proofs == {"connections: 26": "attention connects 26 pairs of tokens, of 26 promised"}
+    assert found.certificate.proofs == {"connections: 26": "attention connects 26 pairs of tokens, of 26 guaranteed"}
     layers = tuple(
         replace(layer, pattern=Pattern.FULL) if isinstance(layer, Attention) else layer
         for layer in found.network.layers

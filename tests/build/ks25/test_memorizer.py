@@ -174,6 +174,6 @@ def test_labels_on_known_points_and_zero_on_the_others(known: int, others: int, 
     known_points = table(labels, entries)
     gadget, fields = memorizer(known_points), known_points.fields
     assert [run(gadget, [x]) for x in points] == [[labels.get(x, 0)] for x in points]
-    promise = explicit_memory(known_points.group_count, entries, fields.key_bits, fields.label_bits, projection=0)
-    assert within(gadget, promise.width, promise.depth, promise.max_bits)
+    guarantee = explicit_memory(known_points.group_count, entries, fields.key_bits, fields.label_bits, projection=0)
+    assert within(gadget, guarantee.width, guarantee.depth, guarantee.max_bits)
     assert known < 2 or measured(gadget)[0] == 12

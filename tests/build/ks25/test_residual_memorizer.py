@@ -31,10 +31,12 @@ def test_labels_and_promise(entries: int, key_bits: int, label_bits: int, hidden
         assert found["y"] == dict(zip(keys, labels, strict=True)).get(x, 0)
         assert found["x"] == x and found["key"] == found["label"] == found["miss"] == found["pending"] == 0
     groups = -(-count // entries)
-    promise = explicit_memory(groups, entries, key_bits, label_bits, form="residual", width=hidden)
-    assert within(gadget, hidden, promise.depth, promise.max_bits)
+    guarantee = explicit_memory(groups, entries, key_bits, label_bits, form="residual", width=hidden)
+    assert within(gadget, hidden, guarantee.depth, guarantee.max_bits)
     assert (
-        measured(gadget)[1] == promise.depth == 1 + groups + entries * (max(key_bits, label_bits) + (hidden == 12)) + 3
+        measured(gadget)[1]
+        == guarantee.depth
+        == 1 + groups + entries * (max(key_bits, label_bits) + (hidden == 12)) + 3
     )
 
 

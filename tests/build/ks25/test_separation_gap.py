@@ -135,3 +135,11 @@ def test_lemma_b2_holds_as_it_is_stated():
     for count, size in product(range(1, 40), range(1, 60)):
         stretched = largest_weight(count) * ceiling(Fraction(size))
         assert stretched <= isqrt(int(16 * count**4 * size**2 * PI_DOWN)), (count, size)
+
+
+def test_eq_55_needs_the_maximum():
+    """Permutations with different last tokens: the means are equal, so the printed minimum is 0 and not 1/n."""
+    found = byheart.contextual_mapping(["pq", "qp"])
+    assert found.certificate.verdict == "proved"
+    assert found.sequence_ids[0] == found.sequence_ids[1], "the difference of means, and the printed minimum, is 0"
+    assert found.context_ids[0][1] != found.context_ids[1][1], "the last tokens separate the contexts all the same"

@@ -145,7 +145,7 @@ def test_the_sampled_decoder_keeps_its_promise(options: dict[str, object]) -> No
     memory = byheart.memorize(texts, construction="madden24", features="sampled", **options)
     assert memory.certificate.verdict.value == "proved"
     assert memory.claim.bounds["parameters"] == memory.size.parameters
-    assert "all of θ drawn" in " ".join(memory.notes)
+    assert "all of θ sampled" in " ".join(memory.notes)
 
 
 def test_sampled_features_belong_to_the_closed_form() -> None:

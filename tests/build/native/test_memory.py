@@ -11,7 +11,7 @@ import pytest
 from byheart.build.native import plan, solve
 from byheart.build.native.hashing import HashChain, bucket_numbers, chain_scale, hash_rows
 from byheart.build.native.layout import FLOAT32, FLOAT64, Layout, Purpose, guard_bits
-from byheart.build.native.memory import Refusal, StoredWords, memory_blocks, store
+from byheart.build.native.memory import BucketWords, Refusal, memory_blocks, store
 from byheart.build.native.plan import Need, choose, layouts, smallest_capacity
 from byheart.build.native.solve import solve_buckets
 from byheart.export.recheck import DTYPES, dense, vector
@@ -33,7 +33,7 @@ def draw(layout: Layout, ids, labels, bits: int):
         rng = random.Random(seed)
         chains = [HashChain(rng.randrange(1 << (bits - 1), 1 << bits) | 1, layout.scale) for _ in range(layout.chains)]
         stored = store(layout, chains, ids, labels)
-        if isinstance(stored, StoredWords):
+        if isinstance(stored, BucketWords):
             return chains, stored
     raise AssertionError(stored)
 
@@ -159,7 +159,7 @@ def test_parts_on_any_executor_make_the_same_words_and_the_fullest_buckets_decid
             solved.clear()
             found = store(layout, [HashChain(rng_odd(seed), 10)], ids, labels, pool)
             assert type(found) is type(expected)
-            if isinstance(found, StoredWords):
+            if isinstance(found, BucketWords):
                 stored += 1
                 assert np.array_equal(found.words, expected.words) and sum(solved) == 3000 and len(solved) > 8
             elif "no solution" in found.reason:

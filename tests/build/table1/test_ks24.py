@@ -59,12 +59,12 @@ def test_a_head_of_the_wrong_temperature_is_refuted():
 
 
 def test_the_separation_is_told_beside_the_theorems():
-    """Behind the head contexts are further apart than Theorem 2 promises: it is a bound for the worst tokens."""
+    """Behind the head contexts are further apart than Theorem 2 guarantees: it is a bound for the worst tokens."""
     memory = proved("ks24", 6, 3, 2, 2)
-    note = next(note for note in memory.notes if "apart behind the head" in note)
-    (promised,) = re.findall(r"2\^(-[0-9.e+]+)", note)
+    note = next(note for note in memory.notes if "apart after the head" in note)
+    (guaranteed,) = re.findall(r"2\^(-[0-9.e+]+)", note)
     assert "at least 1 apart" in note and "2^-0" not in note  # 2^0 is called 1
-    assert float(promised) < 0
+    assert float(guaranteed) < 0
 
 
 def test_theorem_2_as_quoted():

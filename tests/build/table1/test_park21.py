@@ -12,7 +12,7 @@ from byheart.errors import BuildError
 from byheart.ir.layers import Affine
 from byheart.ir.network import Network
 from byheart.memory.compare.comparison import random_dataset
-from byheart.theory.promises import promise
+from byheart.theory.guarantees import guarantee
 from tests.build.table1.grid import THIN, letters, proved
 
 
@@ -42,7 +42,7 @@ def test_rows_are_memorized(N, n, d, C, form):
 
 @pytest.mark.parametrize("C", [2, 3, 8])
 def test_no_layer_is_wider_than_the_theorems_three(C):
-    """The theorem's width is 3: measured, promised, and true of every layer between the maps."""
+    """The theorem's width is 3: measured, guaranteed, and true of every layer between the maps."""
     memory = proved("park21", 120, 4, 3, C)
     assert memory.size.width == memory.claim.bounds["width"] == 3 and memory.certificate.promise == "kept"
     assert isinstance(memory.network, Network)
@@ -64,14 +64,14 @@ def test_rows_of_symbols_with_and_without_positions_are_memorized_in_width_three
 
 def test_files_that_name_no_form_keep_their_promise():
     """Files from before there were two forms have no option: their network is the one with blocks."""
-    assert promise("park21", random_dataset(20, 2, 2, 2), {}).bounds["width"] == 10
+    assert guarantee("park21", random_dataset(20, 2, 2, 2), {}).bounds["width"] == 10
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=20))
 def test_ascending_numbers_keep_their_residues(values):
     found = ascending(values, 31)
     assert [value % 31 for value in found] == values and found == sorted(set(found))
-    assert found[-1] < 31 * len(values)  # what the promise counts with
+    assert found[-1] < 31 * len(values)  # what the guarantee counts with
 
 
 def test_the_cut_follows_the_cube_root():

@@ -1,4 +1,4 @@
-"""What Table 1 promises, measured: every row proved on a grid of random data, and the exponents of growth."""
+"""What Table 1 guarantees, measured: every row proved on a grid of random data, and the exponents of growth."""
 
 from __future__ import annotations
 

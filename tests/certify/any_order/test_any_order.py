@@ -15,7 +15,7 @@ import byheart
 from byheart.build.native.front import mean_attention, snap_blocks
 from byheart.build.native.hashing import HashChain, chain_scale
 from byheart.build.native.layout import FLOAT64, Layout
-from byheart.build.native.memory import StoredWords, memory_blocks, store
+from byheart.build.native.memory import BucketWords, memory_blocks, store
 from byheart.certify import certify
 from byheart.certify.any_order.lattice import (
     FORMATS,
@@ -96,7 +96,7 @@ def memory(levels: int, seed: int = 0):
     for attempt in range(2000):
         chain = HashChain(random.Random(attempt).randrange(1 << 36, 1 << 37) | 1, layout.scale)
         stored = store(layout, [chain], ids, rng.integers(0, 2, len(ids)))
-        if isinstance(stored, StoredWords):
+        if isinstance(stored, BucketWords):
             break
     blocks = [block for _, part in memory_blocks(layout, [chain], stored) for block in part]
     entry = Affine(Matrix.of([{0: 1 << layout.scale}, {}, {}], 1))

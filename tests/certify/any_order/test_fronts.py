@@ -13,7 +13,7 @@ from byheart.certify.any_order.lattice import InputFacts, channel
 from byheart.certify.any_order.proof import prove_any_order
 from byheart.ir.layers import Affine, Layer, Matrix, Pattern
 from byheart.ir.network import Decode, Network, Read, Readout
-from byheart.theory.promises.native import own_weight
+from byheart.theory.guarantees.native import own_weight
 from tests.certify.any_order.shuffled import differences
 
 CASES = [(Mixing.FULL, n) for n in (3, 7, 49, 127)] + [(Mixing.PREFIX_SUM, n) for n in (3, 5, 17)]

@@ -113,9 +113,9 @@ def test_heads_that_cancel_are_added_to_the_stream_one_by_one():
 def test_queries_are_computed_although_the_keys_are_zero(dtype, power):
     layer = mean_attention(1, Pattern.FULL, [0], [0], 2)
     (head,) = layer.heads
-    asking = replace(layer, heads=(replace(head, query=Matrix.of([{0: 1 << power}], 1)),))
+    plan = replace(layer, heads=(replace(head, query=Matrix.of([{0: 1 << power}], 1)),))
     facts = InputFacts(2, False, box((0, 7)))
-    refused(answered(entry(1), asking), facts, dtype, "overflow")
+    refused(answered(entry(1), plan), facts, dtype, "overflow")
     harmless = replace(layer, heads=(replace(head, query=Matrix.of([{0: 1 << 30}], 1)),))
     assert prove_any_order(answered(entry(1), harmless), facts, dtype).proved
 

@@ -186,6 +186,21 @@ def test_ctranslate2_recites_8_bit_integers():
     assert found.margin > 15
 
 
+def test_ctranslate2_returns_the_prompts_of_a_batch_with_a_prompt_of_one_token():
+    """A fault of CTranslate2 4.8.4 (docs/found.md); once this fails, `CTranslate2Session.generate` can be simpler."""
+    if engines()["ctranslate2"].version != "4.8.4":
+        pytest.skip("measured with CTranslate2 4.8.4")
+    pytest.importorskip("transformers")
+    chosen = base.find("ctranslate2")
+    kind, settings = chosen.check(None, {})
+    with chosen.open(recital_folder(), kind, settings) as session:
+        ids = session.asked.documents[0]
+        assert [said.ids for said in session.generate([ids[:1], ids[:2]], 4)] == [ids[1:5], ids[2:6]]
+        assert [said.ids for said in session._batch([ids[:2], ids[:3]], 4)] == [ids[2:6], ids[3:7]]
+        # The second row starts with its own prompt, whose tokens count towards max_length.
+        assert [said.ids for said in session._batch([ids[:1], ids[:3]], 4)] == [ids[1:5], ids[1:5]]
+
+
 @pytest.mark.slow
 def test_vllm_recites():
     engine = engines()["vllm"]

@@ -10,7 +10,7 @@ import torch
 from byheart.certify import certify
 from byheart.errors import ExportError
 from byheart.export.recheck import codes_of_inputs, draw_codes
-from byheart.export.request import About, Request
+from byheart.export.request import About, ExportRequest
 from byheart.export.targets.onnx import write_onnx
 from byheart.export.targets.safetensors import write_safetensors
 from byheart.export.targets.torch import write_torch
@@ -46,7 +46,7 @@ def test_right_on_every_row_and_nan_on_another(tmp_path):
     claim = replace(memory.claim, bounds={}, formulas={})  # the pair has parameters of its own
     verdict = certify(spoiled, data, claim)
     assert verdict.verdict == "undecided" and "overflow" in verdict.reason
-    request = Request(spoiled, data.encoder, About(tuple(data.classes)), "float64", data)
+    request = ExportRequest(spoiled, data.encoder, About(tuple(data.classes)), "float64", data)
     for write in (write_onnx, write_torch, write_safetensors):
         with pytest.raises(ExportError, match="overflow"):
             write(request, tmp_path / "m.bin")

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from byheart.checkpoints.hosts._base import hosts
 from byheart.checkpoints.recital import RecitalMemory, memorize_recital
 from byheart.errors import DataError, ExportError, OptionError
 
@@ -16,7 +17,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 TEXT = "She sells sea shells by the sea shore; the shells she sells are sea shells, so sure."
-ARCHITECTURES = ["llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "mixtral", "gpt2", "opt", "gpt-neox"]
+ARCHITECTURES = list(hosts())
 SMALL = {"reach": 256}
 
 
@@ -121,14 +122,17 @@ def test_every_tensor_matters(architecture: str, chained: RecitalMemory, folders
     with torch.no_grad():
         before = model(torch.tensor([document[:-1]])).logits[0]
     silent = []
+    # Heads of a layer without positions only listen: they move one logit, by hundredths.
+    quiet = {"smollm3": ("model.layers.1.self_attn", "model.layers.1.input_layernorm")}.get(architecture)
     for name, parameter in model.named_parameters():
         kept = parameter.data.clone()
-        plain = torch.ones_like(kept) if "norm" in name and "weight" in name and architecture != "gemma" else 0 * kept
+        norm = "norm" in name and "weight" in name and "gemma" not in architecture  # Gemma stores weights minus 1
+        plain = torch.ones_like(kept) if norm else 0 * kept
         parameter.data.copy_(plain)
         with torch.no_grad():
             after = model(torch.tensor([document[:-1]])).logits[0]
         parameter.data.copy_(kept)
-        if torch.allclose(before, after, atol=0.5):
+        if torch.allclose(before, after, atol=0.002 if quiet and name.startswith(quiet) else 0.5):
             silent.append(name)
     # Softmax does not see a constant that is added to all keys where positions are not rotary: OPT's key biases. The
     # attention of GPT-NeoX's last layer has nothing to do.

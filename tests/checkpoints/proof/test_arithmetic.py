@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from byheart.checkpoints.proof.bounds import Bounds, SymbolPart
 from byheart.checkpoints.proof.decoder import Linear, Norm
-from byheart.checkpoints.proof.fields import Field, SymbolPart, add, fold, linear, normalize, settle
 from byheart.checkpoints.proof.mlp import overlap
 from byheart.checkpoints.proof.storage import storage
 from byheart.checkpoints.proof.units import ANY, SumError, enclose, largest_below, sum_error, tail, value
@@ -37,17 +37,17 @@ def test_activations_are_enclosed(low: float, width: float, kind: str, where: fl
     assert bent[0][0] - 1e-12 <= y[0] - x[0] <= bent[1][0] + 1e-12
 
 
-def some_field(rng: np.random.Generator, size: int = 12) -> Field:
+def some_field(rng: np.random.Generator, size: int = 12) -> Bounds:
     lo = rng.standard_normal(size)
     parts = []
     for key, symbols in (((0, 0), 5), ((0, 2), 5), ((3, 1), 4)):
         channels = np.sort(rng.choice(size, 5, replace=False))
         low = rng.standard_normal((symbols, 5))
         parts.append(SymbolPart(key, channels, low, low + 1e-3 * rng.random((symbols, 5))))
-    return Field(lo, lo + 1e-3 * rng.random(size), tuple(parts))
+    return Bounds(lo, lo + 1e-3 * rng.random(size), tuple(parts))
 
 
-def sample(field: Field, rng: np.random.Generator, symbols: dict[tuple[int, int], int]) -> np.ndarray:
+def sample(field: Bounds, rng: np.random.Generator, symbols: dict[tuple[int, int], int]) -> np.ndarray:
     x = field.lo + rng.random(field.size) * (field.hi - field.lo)
     for part in field.parts:
         low, high = part.lo[symbols[part.key]], part.hi[symbols[part.key]]
@@ -55,7 +55,7 @@ def sample(field: Field, rng: np.random.Generator, symbols: dict[tuple[int, int]
     return x
 
 
-def inside(field: Field, x: np.ndarray, symbols: dict[tuple[int, int], int]) -> bool:
+def inside(field: Bounds, x: np.ndarray, symbols: dict[tuple[int, int], int]) -> bool:
     lo, hi = field.lo.copy(), field.hi.copy()
     for part in field.parts:
         lo[part.channels] += part.lo[symbols[part.key]]
@@ -72,21 +72,21 @@ def test_fields_enclose_what_engines_compute(name: str, centred: bool) -> None:
         field = some_field(rng)
         symbols = {(0, 0): int(rng.integers(5)), (0, 2): int(rng.integers(5)), (3, 1): int(rng.integers(4))}
         x = sample(field, rng, symbols)
-        assert inside(settle(field, store), store.nearest(x), symbols)
-        assert inside(settle(field, store), x, symbols)
-        assert inside(fold(field, 0.5), x, symbols)
+        assert inside(field.store(store), store.nearest(x), symbols)
+        assert inside(field.store(store), x, symbols)
+        assert inside(field.fold(0.5), x, symbols)
         weight, bias = rng.standard_normal((7, 12)), rng.standard_normal(7)
         y = (weight.astype(np.float32) @ x.astype(np.float32)).astype(float)
-        mapped = linear(field, Linear("w", weight.astype(np.float32).astype(float), bias), store)
+        mapped = field.matmul(Linear("w", weight.astype(np.float32).astype(float), bias), store)
         assert inside(mapped, store.nearest(store.nearest(y) + bias), symbols)
-        assert inside(add(field, field), x + x, symbols)
+        assert inside(field.add(field), x + x, symbols)
         norm = Norm("n", rng.standard_normal(12), rng.standard_normal(12) if centred else None, 1e-5, centred)
         shifted = x - x.mean() if centred else x
         unit = shifted / np.sqrt((shifted**2).mean() + 1e-5)
         shift = norm.bias if norm.bias is not None else 0.0
-        kept = normalize(field, norm, store, stored=False).whole
+        kept = field.norm(norm, store, stored=False).whole
         assert inside(kept, unit * norm.weight + shift, symbols)
-        once = normalize(field, norm, store, stored=True).whole
+        once = field.norm(norm, store, stored=True).whole
         assert inside(once, store.nearest(store.nearest(unit) * norm.weight + shift), symbols)
         assert inside(once, store.nearest(unit * norm.weight + shift), symbols)
 
@@ -107,7 +107,7 @@ def test_sums_in_any_order(terms: list[float], random: object) -> None:
 
 def test_exact_rows_have_no_error() -> None:
     weight = np.array([[1.0, -0.5, 2.0], [1.0, 1 / 3, 2.0]])
-    field = Field(np.array([0.5, 1.0, -4.0]), np.array([0.5, 1.0, -4.0]))
+    field = Bounds(np.array([0.5, 1.0, -4.0]), np.array([0.5, 1.0, -4.0]))
     found: SumError = sum_error(Linear("w", weight, None), np.array([0.5, 1.0, 4.0]), field)
     assert found.exact.tolist() == [True, False]
 

@@ -11,7 +11,8 @@ import pytest
 
 from byheart.certify import Verdict
 from byheart.checkpoints.proof import MarginCertificate, certify_checkpoint, tokenize, verify_folder
-from byheart.checkpoints.proof.config import Undecided, read_shape
+from byheart.checkpoints.proof.checkpoint import read_shape
+from byheart.checkpoints.proof.config import Undecided
 from tests.checkpoints.proof.folders import TEXT, copy, edit_config, edit_tensor, write
 
 LAYER = "model.layers.0."

@@ -9,7 +9,9 @@ import pytest
 
 from byheart.certify import Verdict
 from byheart.checkpoints.proof import verify_folder
-from byheart.checkpoints.proof.config import ROTARY_FAMILIES, Undecided, read_shape
+from byheart.checkpoints.proof.checkpoint import read_shape
+from byheart.checkpoints.proof.config import Undecided
+from byheart.checkpoints.proof.families.llama import FAMILIES as LLAMAS
 from byheart.errors import FileFormatError
 from tests.checkpoints.proof.folders import TEXT, copy, edit_config
 
@@ -160,7 +162,7 @@ def test_files_that_describe_the_folder_are_not_read(llama: Path, tmp_path: Path
 def test_defaults_are_those_of_the_reference() -> None:
     """A key that config.json leaves out means what transformers takes it for."""
     transformers = pytest.importorskip("transformers")
-    for family in ROTARY_FAMILIES:
+    for family in (member.model_type for member in LLAMAS):
         theirs = transformers.AutoConfig.for_model(family)
         sizes = {"hidden_size": 64, "num_hidden_layers": 1, "intermediate_size": 8, "vocab_size": 9}
         ours = read_shape(

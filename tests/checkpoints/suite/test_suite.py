@@ -7,16 +7,18 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from byheart.checkpoints.engines import read_questions, recite
 from byheart.checkpoints.suite import builtin_lexicon, builtin_text, check_logits, write_fixture
 from byheart.checkpoints.suite import write as writing
-from byheart.checkpoints.suite.expected import LEAST
+from byheart.checkpoints.suite.expected import LEAST, prompts_of
+from byheart.checkpoints.windows.tables import ANY
 from byheart.cli import commands
 from byheart.errors import ByheartError, ExportError
-from tests.checkpoints.recital_folders import ARCHITECTURES, SHORT, copy_of
+from tests.checkpoints.recital_folders import ARCHITECTURES, SHORT, copy_of, recital_folder
 
 pytest.importorskip("torch")
 
@@ -86,9 +88,12 @@ def test_expected_logits_hold_in_onnx_runtime(fixture):
 def test_expected_logits_name_the_right_tokens(fixture):
     content, asked = _expected(fixture), read_questions(fixture.folder)
     passes = content["logits"]["after_every_prefix"]
-    three = ["the first document", "noise", "runs, then the document"]
-    assert [one["name"] for one in passes[:3]] == three
-    assert [one["name"] for one in passes[3:]] == [f"{name}, through the cache" for name in (three[0], three[2])]
+    four = ["the first document", "noise", "the end, then the start", "runs, then the document"]
+    assert [one["name"] for one in passes[:4]] == four
+    assert [one["name"] for one in passes[4:]] == [f"{name}, through the cache" for name in (four[0], four[3])]
+    end = passes[2]["pieces"][0]
+    assert 0 < end.index(asked.eos) < len(end) - 1, "EOS stands in the middle of a sequence"
+    assert passes[2]["tokens"][end.index(asked.eos)][0] == asked.recital.unknown
     for one in passes:
         ids = [token for piece in one["pieces"] for token in piece]
         assert [first for first, _ in one["tokens"]] == asked.recital.next_tokens(ids).tolist(), one["name"]
@@ -140,6 +145,48 @@ def test_the_built_in_text_never_changes():
     ids = builtin_lexicon().document(builtin_text())
     assert sha256(builtin_text().encode()).hexdigest()[:16] == "1f841a9f9970e6fc"
     assert sha256(json.dumps(list(ids)).encode()).hexdigest()[:16] == "675ed84c553d1a0a"
+
+
+def test_batches_have_the_logits_of_every_decoded_token(fixture):
+    content = _expected(fixture)
+    document = content["logits"]["after_every_prefix"][0]
+    for batch in content["batches"]:
+        for ids, said, logits in zip(batch["ids"], batch["continuation_ids"], batch["logits"], strict=True):
+            assert len(logits) == len(said) == batch["count"]
+            assert min(first - failure for first, failure in logits) > 10
+            if document["pieces"][0][: len(ids)] == ids:
+                assert logits == document["logits"][len(ids) - 1 : len(ids) - 1 + len(said)]
+
+
+def test_prompts_end_around_multiples_of_64():
+    lengths = {len(prompt.ids) for prompt in prompts_of(read_questions(recital_folder()))}
+    assert {63, 64, 65, 128, 193, 256} <= lengths
+
+
+def test_a_fixture_depends_on_far_places():
+    """A token that stands 44 or 157 places back is changed: an answer of the document changes."""
+    memory = writing._far_memory(None, "bpe:400", "llama", None, {})
+    recital, ids = memory.recital, list(memory.script.documents[0][:-1])
+    table, near = recital.tables[-1], len(recital.tables[-1].offsets) - len(recital.tables[-1].far)
+    assert table.offsets[near:] == (44, 157)
+    needs = table.windows[table.rows_of(recital.states(ids)[-1])] != ANY
+    for column, offset in enumerate(table.offsets[near:], near):
+        places = np.flatnonzero(needs[:, column])
+        assert len(places) > 40
+        other = list(ids)
+        other[places[-1] - offset] = recital.unknown
+        assert recital.next_tokens(other)[places[-1]] == recital.unknown
+    assert recital.next_tokens(ids).tolist() == list(memory.script.documents[0][1:])
+
+
+def test_far_places_give_way_to_a_wished_shape():
+    """Heads of 16 dimensions do not lead far back, and short texts have nothing there."""
+    assert writing._far_memory(None, "bpe:400", "llama", None, {"head_dim": 16}).recital.tables[-1].far == ()
+    assert writing._far_memory(SHORT, "characters", "llama", None, {}).recital.tables[-1].far != (0, 0)
+    chosen = writing._far_memory(None, "bpe:400", "llama", (157,), {})
+    assert chosen.recital.tables[-1].offsets == (0, 3, 157)
+    assert writing._completed(chosen, "llama", {})["theta"] == 100_000.0
+    assert writing._completed(chosen, "llama", {"theta": 5e5})["theta"] == 5e5
 
 
 def test_a_wrong_checkpoint_is_not_handed_over(tmp_path, monkeypatch, quickly):

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from byheart.certify import Verdict
 from byheart.checkpoints.engines import read_questions, recite
 from byheart.checkpoints.engines.threads import single_thread
+from byheart.checkpoints.proof import certify_checkpoint, verify_folder
 from byheart.checkpoints.suite.write import fixture_memory, recheck, write_fixture
 from byheart.errors import ExportError
 from tests.checkpoints.recital_folders import ARCHITECTURES, SHORT, kinds_first
@@ -76,6 +78,25 @@ def test_tokenizer_config_and_embedding_agree(architecture: str, tmp_path) -> No
     assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (
         config.bos_token_id, config.eos_token_id, config.pad_token_id,
     )  # fmt: skip
+    assert tokenizer.unk_token_id == read_questions(tmp_path / "tiny").recital.unknown, "CTranslate2 needs unk_token"
+
+
+def test_a_text_with_the_unknown_token_is_not_proved(tmp_path) -> None:
+    """Engines omit it from decoded text, as other special tokens; a name that tokenizer.json lacks is refused."""
+    fixture_memory(SHORT, "bpe:300").to_huggingface(tmp_path / "tiny", "llama")
+    assert verify_folder(tmp_path / "tiny", [SHORT], ("float32",)).verdict is Verdict.PROVED
+    found = verify_folder(tmp_path / "tiny", [SHORT + "\N{REPLACEMENT CHARACTER}"], ("float32",))
+    assert (found.verdict, "unk_token" in found.lines()[0]) == (Verdict.UNDECIDED, True)
+    about = json.loads((tmp_path / "tiny" / "tokenizer_config.json").read_text(encoding="utf-8"))
+    (tmp_path / "tiny" / "tokenizer_config.json").write_text(json.dumps(about | {"unk_token": "<unk>"}))
+    assert verify_folder(tmp_path / "tiny", [SHORT], ("float32",)).verdict is Verdict.UNDECIDED
+
+
+def test_learned_positions_leave_room_for_the_mask_of_float16(tmp_path) -> None:
+    """A head of GPT-2 scored its own place at -16.29, so the proof for float16 was undecided."""
+    fixture_memory(TEXTS["zen"](), "bpe:400", "gpt2").to_huggingface(tmp_path / "tiny", "gpt2")
+    certificate = certify_checkpoint(tmp_path / "tiny", read_questions(tmp_path / "tiny").documents, ("float16",))
+    assert certificate.verdict is Verdict.PROVED, certificate.lines()[0]
 
 
 def test_gemma_has_one_name_for_its_activation(tmp_path) -> None:

@@ -156,3 +156,31 @@ def test_empty_documents_and_bad_weights() -> None:
         Script(((BOS, EOS),))
     with pytest.raises(DataError, match="weight"):
         Script(((BOS, 5, EOS),), weights=(0,))
+
+
+@settings(max_examples=40, deadline=None)
+@given(texts=st.lists(st.text(alphabet="abcde", min_size=1, max_size=90), min_size=1, max_size=3, unique=True))
+def test_far_places_lose_no_answer(texts: list[str]) -> None:
+    script = script_of(*texts)
+    for schedule in (None, ((0, 1, 2), (0, 3))):
+        try:
+            built = build_recital(script, vocabulary(), 0, schedule=schedule, far=(19, 44))
+        except (OptionError, DataError):
+            continue
+        plain = build_recital(script, vocabulary(), 0, schedule=schedule)
+        for document in script.documents:
+            assert built.recital.follow(document[:-1]).tolist() == plain.recital.follow(document[:-1]).tolist()
+        assert len(built.recital.tables[-1].windows) == len(plain.recital.tables[-1].windows)
+
+
+def test_runs_of_a_text_need_what_stands_far_back() -> None:
+    text = "".join(random.Random(3).choices("abcdefghijklmnop", k=120))
+    recital = build_recital(script_of(text), vocabulary(), 0, far=(19, 44, 157)).recital
+    table, ids = recital.tables[-1], (BOS, *(ord(c) - 94 for c in text))
+    assert table.offsets[-2:] == (19, 44), "nothing stands 157 places back"
+    assert recital.near_span < 19 < recital.span == 45
+    same = recital.next_tokens(ids)
+    other = recital.next_tokens((BOS, *[3] * 23, *ids[24:]))  # the first 24 tokens are others
+    changed = [p for p in range(30, len(ids)) if same[p] != other[p]]
+    assert changed
+    assert all(p // 24 % 2 == 1 and other[p] == 0 for p in changed)

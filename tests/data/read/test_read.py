@@ -8,9 +8,11 @@ import sys
 import pytest
 
 import byheart
+from byheart.data.read.account import settle_cells
+from byheart.data.read.cells import read_cells
 from byheart.data.read.options import Selection
 from byheart.data.read.table import read, read_sequences
-from byheart.errors import ConflictError, DataError, OptionError
+from byheart.errors import ConflictError, DataError, OptionError, TableError
 
 ROWS = {"land": ["Peru", "Japan"], "town": ["Lima", "Tokyo"]}
 
@@ -35,15 +37,56 @@ def write(path, content):
     ],
 )
 def test_separators_marks_and_numbering_columns(content, tmp_path):
-    table = read(write(tmp_path / "t.csv", content))
+    drop = [name for name in ("", "id") if content.startswith(f"{name},")]
+    table = read(write(tmp_path / "t.csv", content), drop=drop)
     assert ["".join(row) for row in table.sequences] == ROWS["land"] and table.labels == ROWS["town"]
 
 
 def test_what_was_guessed_is_told(tmp_path):
-    note = read(write(tmp_path / "t.csv", "id;land;town;hint\n1;Peru;Lima;a\n")).note
-    assert "sequence from column 'land', label from column 'town'" in note
-    assert "not used: 'id', 'hint'" in note and "separated by semicolons" in note
-    assert "--no-header" in read(write(tmp_path / "t.csv", "5.1,setosa\n4.9,setosa\n")).note
+    table = read(
+        write(tmp_path / "t.csv", "id;land;town;hint\n1;Peru;Lima;a\n"), label_column="town", drop=["id", "hint"]
+    )
+    assert "sequence from column 'land', label from column 'town'" in table.note
+    assert "not used: 'id', 'hint'" in table.note and "separated by semicolons" in table.note
+    assert table.reading == "input 'land' -> label 'town'; not used: 'id', 'hint'"
+
+
+@pytest.mark.parametrize(
+    ("header", "inputs", "label"),
+    [
+        ("name,alpha_2,numeric", "'name', 'alpha_2'", "numeric"),
+        ("label,a,b", "'a', 'b'", "label"),
+        ("id,text,source,label", "'text'", "label"),
+        ("capital,name", "'name'", "capital"),
+        ("a,b", "'a'", "b"),
+    ],
+)
+def test_every_command_reads_the_same_columns(tmp_path, header, inputs, label):
+    """`memorize` took name -> alpha_2 where `deploy` took all columns -> the last one."""
+    cells = "\n".join(",".join(f"{name}{k}" for name in header.split(",")) for k in range(2))
+    path = write(tmp_path / "t.csv", f"{header}\n{cells}\n")
+    table, other = read(path), read_cells(path)
+    assert table.reading == other.reading and f"{inputs} -> label {label!r}" in table.reading
+    assert [column.name for column in other.columns] == list(table.selection.sequence_columns)
+
+
+def test_a_first_line_that_may_be_a_row_is_refused_with_the_flag_that_loses_nothing(tmp_path):
+    """Following the first suggestion once built a proved model with the row word -> length."""
+    words = write(tmp_path / "w.csv", "word,length\nword,4\napple,5\n")
+    for reading in (read, read_cells_settled):
+        with pytest.raises(TableError, match="'word' is also a cell below it") as refused:
+            reading(words)
+        assert refused.value.flags == ("--header",)
+    assert read(words, header=True).labels == ["4", "5"]
+    numbers = write(tmp_path / "n.csv", "5.1,setosa\n4.9,setosa\n")
+    for reading in (read, read_cells_settled):
+        with pytest.raises(TableError) as refused:
+            reading(numbers)
+        assert refused.value.flags == ("--no-header",)
+
+
+def read_cells_settled(path):
+    return settle_cells(read_cells(path))
 
 
 def test_cells_with_separators_and_unicode(tmp_path):
@@ -87,7 +130,8 @@ def test_all_columns(tmp_path):
 
 
 def test_a_conflict_names_the_columns_that_were_guessed(tmp_path):
-    table = read(write(tmp_path / "iris.csv", "sepal,petal,kind\n5.1,1.4,setosa\n5.1,1.5,setosa\n"))
+    content = "sepal,petal,kind\n5.1,1.4,setosa\n5.1,1.5,other\n"
+    table = read(write(tmp_path / "iris.csv", content), sequence_column="sepal")
     with pytest.raises(ConflictError, match=r"--conflicts .*first.*column 'sepal'.*--sequence-column"):
         byheart.memorize(table, progress=False)
 

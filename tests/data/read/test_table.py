@@ -137,7 +137,7 @@ def test_causal_rows_are_labelled_by_what_follows(tmp_path):
 def test_columns_of_an_earlier_reading_are_preferred(tmp_path):
     path = write(tmp_path / "t.csv", "a,b,label\nx,y,0\n")
     assert read(path, like=Selection(("b",), "a")).columns == {"sequence": "b", "label": "a"}
-    assert read(path, like=Selection(("gone",), "gone")).columns == {"sequence": "a", "label": "label"}
+    assert read(path, like=Selection(("gone",), "gone")).columns == {"sequence": "a, b", "label": "label"}
 
 
 def test_questions(tmp_path, monkeypatch):

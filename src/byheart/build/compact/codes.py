@@ -31,7 +31,7 @@ from byheart.exact import Number, dyadic
 SPREADS = (*range(2, 34, 2), 42, 66, 130)  # random bits multiplied to the token
 THOROUGH = 10
 GUARD = 4
-SLOPE_BITS = 6  # of a bend's slope, at least, when it is drawn first
+SLOPE_BITS = 6  # of a bend's slope, at least, in the first sample
 MOST_BENDS = 12
 SAFE_BITS = 62
 
@@ -115,7 +115,7 @@ class Codes:
 
 @dataclass(frozen=True)
 class Draft:
-    """A kind of codes and its size: `count` bends or folds, or a table (0); `low` says how long codes are.
+    """A kind of codes and its size: `count` bends or folds, or a table (0); `low` is the length of codes.
 
     For bends it is the length of a slope, for folds how many bits stay below them, for a table the length of a value.
     """
@@ -124,7 +124,7 @@ class Draft:
     count: int
     low: int
     extra: int = 0  # first bends whose slopes are a bit longer: bends lengthen codes by their number, these by one each
-    factor: int = 0  # where attention's factor is drawn from: from this to twice this
+    factor: int = 0  # attention's factor is sampled from this to twice this
 
     def parameters(self, line: TokenLine) -> int:
         return 3 * len(line.values) + 1 if self.kind == "table" else 4 * self.count

@@ -39,8 +39,8 @@ from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.ir.size import measure
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.compact import CompactFacts, compact_budget
-from byheart.theory.promises.compact import compact as compact_promise
+from byheart.theory.guarantees.compact import CompactFacts, compact_budget
+from byheart.theory.guarantees.compact import compact as compact_guarantee
 
 SAMPLE = 5_000  # contexts that are looked at first
 SMALL = 110  # contexts up to which a search pays whatever the labels are
@@ -196,7 +196,7 @@ def build_compact(
     token, ids = _hashed(dataset, objective, abstain_bits, head, seed, progress)
     labels, price = dataset.contexts.label.tolist(), _bit_price(dataset, abstain_bits, head)
     head = head or _best_head(dataset, ids, labels, abstain_bits, objective, effort)
-    if price != _bit_price(dataset, abstain_bits, head):  # as if this head had been asked for
+    if price != _bit_price(dataset, abstain_bits, head):  # as if this head had been requested
         token, ids = _hashed(dataset, objective, abstain_bits, head, seed, progress)
     options = {
         "objective": objective,
@@ -205,8 +205,8 @@ def build_compact(
         "head": head,
         "attention": attention,
     }
-    claim = compact_promise(dataset, options)
-    # what is too large is drawn again, hash and all, and then worked on harder where that can make good what is missing
+    claim = compact_guarantee(dataset, options)
+    # a memory above the budget is sampled again with its hash, then with more effort where that can help
     for draw, work in enumerate((effort, effort, Effort.HIGH.value)):
         if draw:
             token, ids = _hashed(dataset, objective, abstain_bits, head, seed + REDRAW * draw, progress)
@@ -234,7 +234,7 @@ def build_compact(
             return Construction(network, options, (hashing, back.note))
         if draw and size.parameters > MOST_GAIN * claim.bounds["parameters"]:
             break
-        progress.say(f"over the budget ({'; '.join(broken)}): drawing again")
+        progress.say(f"over the budget ({'; '.join(broken)}): sampling again")
     raise BuildError(f"the budget was not kept after {draw + 1} draws: {'; '.join(broken)}; try another seed")
 
 
@@ -302,7 +302,7 @@ def _zigzag_back(found: Zigzag) -> _Back:
 def _best_head(
     dataset: Dataset, ids: list[int], labels: list[int], abstain_bits: int, objective: str, effort: str
 ) -> str:
-    """The head that a memory gets when none is requested; it is recorded, and asking for it builds the same again."""
+    """The head that a memory gets when none is requested; it is recorded, and requesting it builds the same again."""
     if abstain_bits or objective == "depth":
         return "value"
     if is_language_model(dataset):

@@ -3,7 +3,7 @@
 E_in makes an integer t of every token (for vectors a random exact projection). Blocks make codes phi(t) of it, so that
 sums of phi distinguish multisets, which sums of t often would not (`codes`). Attention adds b times the sum over the
 sequence (or the prefix) to every token: x = phi + b·sum. Nothing is trusted: all x of the data are computed and must
-be distinct, else everything is drawn again, with more blocks.
+be distinct, else everything is sampled again, with more blocks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DRAWS = 4  # per number of folds
 MORE_DRAWS = 12  # where contexts are few: a fold less saves 4 parameters
 BEND_DRAWS = 24  # bends are placed at random, and few of them must be placed well
 SOME = 20_000  # contexts that are looked at first, or that are few
-MANY = 200_000  # contexts from which only two are drawn
+MANY = 200_000  # contexts from which only two are sampled
 SURE_BITS = 10  # ids are at most this much shorter than 2·log2 M + 8
 SHORT_DRAWS = 5  # per length, when ids are made short
 CLOSE_BITS = 8
@@ -51,7 +51,7 @@ class TokenHash:
     codes: Any  # phi of every point
     factor: int  # b: times the sum over the tokens that are attended
     mean_factor: Number  # b·n or b·lcm(1..n): times their mean
-    start: int | None  # stream of a token before every sequence, where a mean must tell a from aa
+    start: int | None  # stream of a token before every sequence, where a mean must distinguish a from aa
     draws: int
 
     @cached_property
@@ -185,7 +185,7 @@ def close_pairs(ids: Sequence[int]) -> int:
 
 
 def needs_start(dataset: Dataset) -> bool:
-    """A prefix mean without positions cannot tell the prefix a from aa."""
+    """A prefix mean without positions cannot distinguish the prefix a from aa."""
     return dataset.encoder.task is Task.CAUSAL and not dataset.encoder.positions and dataset.n > 1
 
 

@@ -2,11 +2,11 @@
 
 Idea. As in the search for traps, the digits of S and U are found from the highest down, four continuations while both
 have digits and two for the constant's tail. But no fold decides a key here: each adds a mark to the sum that the stream
-ends with, m <- mark - m where it reflects, and what counts is where m stands when all marks are spent. The table gives
+ends with, m <- mark - m where it reflects, and the result is the place of m after all marks. The table gives
 the logarithm of the chance to end inside the cell, by the deviation m and the place before the fold.
 
 Invariant. A new digit may carry a key back over the kinks of the last two folds. So these two are undone and made again
-with the new digit, and `other` keeps the deviation that the key has on the other side of the kink it stands beside.
+with the new digit, and `other` keeps the deviation that the key has on the other side of the kink beside it.
 Candidates far below the best score are dropped, and a key deep inside its cell leaves early: both are bets, and the
 last loop and the method's exact check of every line decide.
 

@@ -16,7 +16,7 @@ any:
 >>> [run_blocks(blocks, x) for x in (4, 7, 9)]
 [5, 1, 3]
 
-Folds also hash: random tents pull ids apart that stand too close together, or too regularly. Folding h around 2^p plus
+Folds also hash: random tents pull ids apart that are too close together, or too regularly. Folding h around 2^p plus
 a random offset keeps the low bits of h or reflects and shifts them; which of the two depends on bit p. So every bit
 above the window adds its own random amount (with alternating signs) to what is left, and what was close becomes twice
 as far apart, measured by what is left of the range.

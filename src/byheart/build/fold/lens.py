@@ -145,7 +145,7 @@ class FoldChain:
 
 
 def falling(levels: int, share: float, top: int) -> list[int]:
-    """Thresholds from `top` on whose traps leave this share of the range, each with as much to tell as the others."""
+    """Thresholds from `top` on whose traps leave this share of the range, each with as much to decide as the others."""
     fine = 2000
     d = (1 - share) / fine
     middle = d * (np.arange(fine) + 0.5)
@@ -218,7 +218,7 @@ def focus(ids: Sequence[int], labels: Ints, most: float, work: float) -> Focused
 
 @dataclass(frozen=True)
 class ClusterNeed:
-    """What clusters ask of a chain: the label that is trapped, shares and sizes of those that it must distinguish."""
+    """What clusters require of a chain: the trapped label, shares and sizes of those to distinguish."""
 
     trapped: int
     share: float  # of the other label, among clusters that are not of the trapped label alone

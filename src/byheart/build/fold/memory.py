@@ -256,7 +256,7 @@ def _carry_out(
         try:
             return _solve(job, plan, seed, 1 if draw else None, workers, resume)
         except GroupError as error:
-            job.progress.say(f"draw {draw + 1} of the label memory failed ({error}); drawing again")
+            job.progress.say(f"draw {draw + 1} of the label memory failed ({error}); sampling again")
     return None
 
 

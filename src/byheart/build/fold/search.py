@@ -163,7 +163,7 @@ class Segment:
     joined: bool = False  # another segment follows: leave the last groups to the joint
     before: Line | None = None
     after: Line | None = None
-    odd: bool = False  # an odd number of lines stands before
+    odd: bool = False  # after an odd number of lines
 
     @property
     def unit(self) -> int:

@@ -25,7 +25,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Journal:
-    """A file with a line for every solved part, written as it is solved; `key` says of which build."""
+    """A file with a line for every solved part, written as it is solved; `key` identifies the build."""
 
     path: Path
     key: str
@@ -62,7 +62,7 @@ class Journal:
         entry = {"key": self.key, "part": part, "lines": lines, "failed": solved.failed, "refused": solved.refused}
         try:
             with self.path.open("a") as file:
-                file.write("\n" + json.dumps(entry) + "\n")  # what was cut off before stands on a line of its own
+                file.write("\n" + json.dumps(entry) + "\n")  # an interrupted write stays on a line of its own
         except OSError as error:
             raise DataError(
                 f"cannot keep the journal {self.path}: {error.strerror}; give resume= another file"

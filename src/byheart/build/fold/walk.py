@@ -173,7 +173,7 @@ class Walk:
 
     @property
     def cells(self) -> int:
-        """Cells that the stream has room for, of which the classes are those in the middle."""
+        """Cells that fit into the stream, of which the classes are those in the middle."""
         cells = (self.lattice // 2) >> self.cell_bits
         cells -= (cells - self.classes) % 2
         return cells if self.spare else self.classes
@@ -189,7 +189,7 @@ class Walk:
         return 4 * (self.folds + 1)
 
     def scale(self, head: str) -> int:
-        """E: marks are multiples of it, so that a copy of the label has room below."""
+        """E: marks are multiples of it, so that a copy of the label fits below."""
         return 1 if head == "logits" else 1 << (self.digits_of_cell + 2)
 
     def blocks(self, head: str, times: int) -> tuple[tuple[StreamBlock, ...], Reading]:
@@ -302,7 +302,7 @@ def _tables(walk: Walk) -> _Tables:
 
 
 def _logs(marks: Ints, j: int, sigma: float, cell: float, middle: int, edge: int, wide: float) -> npt.NDArray[np.int16]:
-    """Logarithms of the chance that a value near a column, whose walk stands at a row, ends in its cell.
+    """Logarithms of the chance that a value near a column, whose walk is at a row, ends in its cell.
 
     Rows: deviation from the middle of the cell, from its upper edge, from its lower edge. The next folds are followed
     exactly at `PLACES` places of the range, what comes after them is normal with deviation `sigma`.

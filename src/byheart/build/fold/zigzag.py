@@ -45,7 +45,7 @@ def anneal(
 ) -> tuple[Floats, float, int]:
     """Weights A and factor b with few runs of own·A + b·total·A, from the given start.
 
-    A proposal moves one weight, all of them, or b, by an amount whose size is drawn from a wide range. The best of a
+    A proposal moves one weight, all of them, or b, by an amount whose size is sampled from a wide range. The best of a
     batch, with noise that cools down, is where the next batch starts.
     """
     rng = np.random.default_rng(seed)
@@ -82,7 +82,7 @@ FACTORS = (0.03, 0.3, 1.0, 3.0)  # starts for b
 class Zigzag:
     """sign·(block(x) + shift) is positive for label 1 and negative for label 0.
 
-    `shift` and `sign` belong to the output layer; with two runs x itself will do, and the block has no units.
+    `shift` and `sign` are those of the output layer; with two runs x itself will do, and the block has no units.
     """
 
     block: StreamBlock

@@ -1,6 +1,6 @@
-"""KS25's main theorem: a Transformer with one averaging layer and O(sqrt(N)) parameters that knows N sequences.
+"""KS25's main theorem: a Transformer with one averaging layer and O(sqrt(N)) parameters that stores N sequences.
 
-First its parts put together (what it has to know, how its memories are divided, how tokens are mixed), then three
+First its parts put together (its contents, the division of its memories, the mixing of tokens), then three
 constructions: `ks25`; `ks25-sparse`, whose averaging has O(n) connections, because a global token collects the sum and
 hands it out; and `ks25-limited` with short weights, many small memories in a row instead of one with long words.
 """
@@ -27,11 +27,11 @@ from byheart.build.ks25.parts import (
     ATTENTION,
     DEPTH,
     SHARED,
+    BuildStyle,
     Choice,
     ContextKeys,
-    Lookup,
+    KeyLookup,
     Room,
-    Style,
     class_labels,
     code_tokens,
     context_keys,
@@ -51,7 +51,7 @@ from byheart.ir.size import measure
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 from byheart.theory import theorems
-from byheart.theory.promises.ks25 import (
+from byheart.theory.guarantees.ks25 import (
     NO_PAPER_DEPTH,
     SHAPES,
     context_part,
@@ -73,7 +73,7 @@ class Contents:
     """What is to be known: numbers for tokens, keys and labels for contexts."""
 
     dataset: Dataset
-    style: Style
+    style: BuildStyle
     setting: Setting
     code: TokenCode
     keys: ContextKeys
@@ -85,10 +85,10 @@ class Contents:
 
     def note(self) -> str:
         """How many tokens carry the sequence ids, for people."""
-        return f"{sum(label > 0 for label in self.code.labels)} of {self.points} tokens tell the sequences apart"
+        return f"{sum(label > 0 for label in self.code.labels)} of {self.points} tokens distinguish the sequences"
 
 
-def contents_of(dataset: Dataset, style: Style, progress: Progress) -> Contents:
+def contents_of(dataset: Dataset, style: BuildStyle, progress: Progress) -> Contents:
     """Lemma B.3 on the tokens, then keys for the contexts (phi, x, id)."""
     with progress.stage("numbering tokens and contexts", total=2) as stage:
         code = code_tokens(dataset, style)
@@ -98,7 +98,7 @@ def contents_of(dataset: Dataset, style: Style, progress: Progress) -> Contents:
     return Contents(dataset, style, setting_of(dataset), code, keys, class_labels(dataset))
 
 
-def token_choice(dataset: Dataset, style: Style, hidden: int = DENSE, width: int = WIDTH) -> Choice:
+def token_choice(dataset: Dataset, style: BuildStyle, hidden: int = DENSE, width: int = WIDTH) -> Choice:
     """How the token memory's words are divided: R_1 and C_phi of the proof, or what the data needs."""
     if not style.as_in_the_paper:
         room = Room(token_part(dataset, style.form), width)
@@ -108,7 +108,7 @@ def token_choice(dataset: Dataset, style: Style, hidden: int = DENSE, width: int
     return lambda keys, labels: paper_fields(keys, setting.N, setting.tokens.key_bits, bits)
 
 
-def label_choice(dataset: Dataset, style: Style) -> Choice:
+def label_choice(dataset: Dataset, style: BuildStyle) -> Choice:
     """How the label memory's words are divided: R_2 and C of the proof, or what the data needs."""
     if not style.as_in_the_paper:
         room = Room(context_part(dataset, style.form), WIDTH)
@@ -119,17 +119,17 @@ def label_choice(dataset: Dataset, style: Style) -> Choice:
 
 def memories_of(
     contents: Contents, token: Choice | None = None, label: Choice | None = None, piece: int | None = None
-) -> tuple[Lookup, Lookup]:
+) -> tuple[KeyLookup, KeyLookup]:
     """The token memory and the label memory; `piece` is the number of keys per piece where bits are limited."""
     token = token or token_choice(contents.dataset, contents.style)
     label = label or label_choice(contents.dataset, contents.style)
     return (
-        Lookup.of(contents.code.line.floors, contents.code.labels, token, piece),
-        Lookup.of(contents.keys.keys, contents.labels, label, piece),
+        KeyLookup.of(contents.code.line.floors, contents.code.labels, token, piece),
+        KeyLookup.of(contents.keys.keys, contents.labels, label, piece),
     )
 
 
-def transformer(contents: Contents, token: Lookup, label: Lookup, mixing: tuple[Layer, ...]) -> list[Stage]:
+def transformer(contents: Contents, token: KeyLookup, label: KeyLookup, mixing: tuple[Layer, ...]) -> list[Stage]:
     """E_in, token code, mixing, label memory, E_out."""
     style, code, keys = contents.style, contents.code, contents.keys
     return [
@@ -140,7 +140,7 @@ def transformer(contents: Contents, token: Lookup, label: Lookup, mixing: tuple[
     ]
 
 
-def in_lanes(contents: Contents, depth: int, attention: int = 1) -> tuple[Contents, Lookup, Lookup]:
+def in_lanes(contents: Contents, depth: int, attention: int = 1) -> tuple[Contents, KeyLookup, KeyLookup]:
     """Both memories cut into lanes, so that the whole network, with its attention layers, is no deeper than `depth`."""
     style, code, keys = contents.style, contents.code, contents.keys
     token_need = needed(style, code.line.floors, code.labels)
@@ -151,8 +151,8 @@ def in_lanes(contents: Contents, depth: int, attention: int = 1) -> tuple[Conten
         raise too_shallow(depth, f"{style.form} memories with keys of {token_need[1]} and {label_need[1]} bits", least)
     first, second = found
     style = replace(style, lanes=max(first.count, second.count))
-    token = Lookup.in_lanes(style, code.line.floors, code.labels, first)
-    label = Lookup.in_lanes(style, keys.keys, contents.labels, second)
+    token = KeyLookup.in_lanes(style, code.line.floors, code.labels, first)
+    label = KeyLookup.in_lanes(style, keys.keys, contents.labels, second)
     return replace(contents, style=style), token, label
 
 
@@ -162,7 +162,7 @@ def label_stages(layers: tuple[Layer, ...]) -> list[Stage]:
 
 
 def finished(dataset: Dataset, stages: Sequence[Stage], readout: Readout | None = None) -> Network:
-    """The network of these stages, read as the task asks; label 0 is not a class, unless stated otherwise."""
+    """The network of these stages, read as the task requires; label 0 is not a class, unless stated otherwise."""
     read = {Task.NEXT_TOKEN: Read.LAST, Task.SEQ_TO_SEQ: Read.EACH, Task.SET: Read.POOLED}[dataset.encoder.task]
     layers = tuple(layer for _, part in stages for layer in part)
     readout = readout or Readout(Decode.VALUE, classes=dataset.C, offset=1)
@@ -181,7 +181,7 @@ COROLLARY = Ref("KS25", "Corollary 4.1")
     summary="one averaging layer between two bit-extracting memories: O(sqrt(N)) parameters, width 14",
     formula="ks25, residual",
     words="One averaging layer between two bit-extracting memories: a token memory gives few tokens a number whose "
-    "sums tell rows apart, averaging brings the sum to every token, and a label memory looks the context up. "
+    "sums distinguish rows, averaging brings the sum to every token, and a label memory looks the context up. "
     "The square root of N, and the reason why one attention layer is enough.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
@@ -219,12 +219,12 @@ def build_ks25(
 ) -> Construction:
     """E_in, token code, averaging, label memory, E_out.
 
-    The token code gives at most N - 1 tokens a positive integer phi, so that the sums of phi tell the sequences apart;
+    The token code gives at most N - 1 tokens a positive integer phi, so that the sums of phi distinguish the sequences;
     averaging brings that sum to every token; (phi, x, sum) is the context, and the label memory looks it up.
     Departures from the proof: the head multiplies by n, so that the id is an integer; x is carried through the
     token memory, which needs it anyway, so the plain form has width 12 instead of 14.
     """
-    style = Style.of(form, constants, seed)
+    style = BuildStyle.of(form, constants, seed)
     if depth is not None:
         _check_bounded(style, depth, shape, input_map)
     contents = contents_of(dataset, style, progress)
@@ -254,24 +254,24 @@ def build_ks25(
     )
 
 
-def _check_bounded(style: Style, depth: int, shape: str = FITTED, input_map: bool = True) -> None:
+def _check_bounded(style: BuildStyle, depth: int, shape: str = FITTED, input_map: bool = True) -> None:
     """Lanes are for what the data needs, on a stream that is as wide as they are many."""
     if style.as_in_the_paper:
         raise OptionError(f"depth={depth} needs constants=measured: {NO_PAPER_DEPTH}")
     if shape == UNIFORM:
         raise OptionError(
-            f"depth={depth} needs shape={FITTED}: eq. (4) is promised for one memory's stream of 10 and 14 hidden "
+            f"depth={depth} needs shape={FITTED}: eq. (4) is guaranteed for one memory's stream of 10 and 14 hidden "
             "units in every block, and memories beside each other make both wider"
         )
     if not input_map:
         raise OptionError(
-            f"depth={depth} needs an input map: without E_in the stream is the token, and has no room for memories "
+            f"depth={depth} needs an input map: without E_in the stream is the token, and has no channels for memories "
             "beside each other"
         )
 
 
 def _shape_note(network: Network, shape: str) -> tuple[str, ...]:
-    """For eq. (4)'s shape: how its L and the depth that is measured belong together."""
+    """For eq. (4)'s shape: the relation of its L to the measured depth."""
     if shape != UNIFORM:
         return ()
     size = measure(network)
@@ -289,9 +289,9 @@ CONTEXT_ID, SEQUENCE_ID = "context id", "sequence id"
 )
 def contextual_network(dataset: Dataset, *, seed: int = 0, constants: str = "measured") -> Network:
     """The first half of `ks25`: tokens to (context id, sequence id), for every token, with one averaging layer."""
-    style = Style.of("residual", constants, seed)
+    style = BuildStyle.of("residual", constants, seed)
     contents = contents_of(dataset, style, SILENT)
-    token = Lookup.of(contents.code.line.floors, contents.code.labels, token_choice(dataset, style))
+    token = KeyLookup.of(contents.code.line.floors, contents.code.labels, token_choice(dataset, style))
     names = stream(style)
     key = {names[place(style, role)]: weight for role, weight in contents.keys.weights.items()}
     ids = {CONTEXT_ID: Form(key, contents.keys.bias), SEQUENCE_ID: wire(names[place(style, "id")])}
@@ -307,7 +307,7 @@ def contextual_network(dataset: Dataset, *, seed: int = 0, constants: str = "mea
 REMARK = Ref("KS25", "Remark 4.5")
 
 
-def star(style: Style, kind: Kind, n: int) -> tuple[Layer, ...]:
+def star(style: BuildStyle, kind: Kind, n: int) -> tuple[Layer, ...]:
     """The sum of phi in the id of every token, through one more token whose phi is 0.
 
     Layer 1, every token to itself and all to the global one:   id_k = phi_k,   id_g = (sum of phi) / (n + 1).
@@ -350,7 +350,7 @@ def build_ks25_sparse(
 
     The connections are those of the layers' patterns, which evaluation follows: no weight could break them.
     """
-    style = Style.of(form, constants, seed)
+    style = BuildStyle.of(form, constants, seed)
     if depth is not None:
         _check_bounded(style, depth)
     contents = contents_of(dataset, style, progress)
@@ -374,7 +374,7 @@ MOST = Option("max_bits", int, None, "no weight longer than this; chooses B", op
 
 
 def limited_choices(contents: Contents, B: int) -> tuple[Choice, Choice]:
-    """Words of K entries as Lemma C.1 has them for B² points; MEASURED takes fewer where that costs less."""
+    """Words of K entries as Lemma C.1 has them for B² points; MEASURED uses fewer where that costs less."""
     style, setting = contents.style, contents.setting
     entries = groups(B * B)[1]
     if not style.as_in_the_paper:
@@ -389,11 +389,11 @@ def limited_choices(contents: Contents, B: int) -> tuple[Choice, Choice]:
     )
 
 
-def _within(style: Style, room: Room, most: int) -> Choice:
+def _within(style: BuildStyle, room: Room, most: int) -> Choice:
     return lambda keys, labels: measured_fields(style, keys, labels, DENSE, room, most)
 
 
-def limited(contents: Contents, B: int, kind: Kind) -> tuple[Network, Lookup, Lookup]:
+def limited(contents: Contents, B: int, kind: Kind) -> tuple[Network, KeyLookup, KeyLookup]:
     """The network whose memories are built in pieces of B² keys (Lemma F.1)."""
     token, label = memories_of(contents, *limited_choices(contents, B), piece=B * B)
     mixing = (averaging(contents.style, kind, contents.dataset.n),)
@@ -410,7 +410,7 @@ def largest_parameter(contents: Contents, kind: Kind, max_bits: int) -> int:
     if shortest > max_bits:
         raise OptionError(
             f"no weight of at most {max_bits} bits: this data needs {shortest} bits even with bits_parameter=1 "
-            f"(its keys have that length); ask for max_bits={shortest} or more"
+            f"(its keys have that length); use max_bits={shortest} or more"
         )
     low, high = 1, isqrt(contents.setting.N)
     while low < high:
@@ -420,7 +420,7 @@ def largest_parameter(contents: Contents, kind: Kind, max_bits: int) -> int:
 
 
 def chosen_parameter(contents: Contents, kind: Kind, bits_parameter: int | None, max_bits: int | None) -> int:
-    """B as asked for, or the largest that keeps within `max_bits`, or √N."""
+    """B as requested, or the largest that keeps within `max_bits`, or √N."""
     most = isqrt(contents.setting.N)
     if bits_parameter is not None and max_bits is not None:
         raise OptionError("give bits_parameter or max_bits, not both: max_bits chooses the parameter")
@@ -460,7 +460,7 @@ def build_ks25_limited(
     max_bits: int | None = None,
 ) -> Construction:
     """`ks25` with both memories built in pieces that share x and y; the projection is done once."""
-    style, kind = Style.of(form, constants, seed), Kind(attention)
+    style, kind = BuildStyle.of(form, constants, seed), Kind(attention)
     contents = contents_of(dataset, style, progress)
     B = chosen_parameter(contents, kind, bits_parameter, max_bits)
     network, token, label = limited(contents, B, kind)

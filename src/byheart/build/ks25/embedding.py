@@ -1,4 +1,4 @@
-"""ks25 on token ids: an embedding table takes the place of the token memory."""
+"""ks25 on token ids: an embedding table replaces the token memory."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from byheart.build.ks25.layers import PLAIN_STREAM, averaging, label_layers, pla
 from byheart.build.ks25.parts import (
     ATTENTION,
     SHARED,
+    BuildStyle,
     Choice,
-    Lookup,
+    KeyLookup,
     Room,
-    Style,
     class_labels,
     context_keys,
     measured_fields,
@@ -28,7 +28,7 @@ from byheart.errors import AssumptionError
 from byheart.ir.layers import Embedding, Kind, Matrix
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.ks25 import id_part, setting_of, token_id_count
+from byheart.theory.guarantees.ks25 import id_part, setting_of, token_id_count
 from byheart.theory.rounding import PI_UP
 from byheart.theory.upper import DENSE, PointSet, label_bits
 
@@ -54,7 +54,7 @@ def token_ids(dataset: Dataset) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     return strides, ids, token_id_count(dataset)
 
 
-def label_choice(dataset: Dataset, style: Style, omega: int) -> Choice:
+def label_choice(dataset: Dataset, style: BuildStyle, omega: int) -> Choice:
     """R = 200·sqrt(3)·n^2·N^5·omega·pi of the theorem (with r = delta = 1, which it leaves open), or the data's own."""
     if not style.as_in_the_paper:
         room = Room(id_part(dataset, style.form, omega), WIDTH)
@@ -69,7 +69,7 @@ def label_choice(dataset: Dataset, style: Style, omega: int) -> Choice:
     "ks25-embedding",
     summary="token ids through an embedding table, then one averaging layer and one memory",
     formula="ks25-embedding, residual",
-    words="ks25 on token ids: an embedding table takes the place of the token memory. Use it when tokens are "
+    words="ks25 on token ids: an embedding table replaces the token memory. Use it when tokens are "
     "symbols and the vocabulary is small.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
@@ -92,14 +92,14 @@ def build_ks25_embedding(
     attention: str = "uniform",
 ) -> Construction:
     """The table holds (phi(x), x, 0) for every id x (eq. 135); averaging and the label memory are those of `ks25`."""
-    style = Style.of(form, constants, seed)
+    style = BuildStyle.of(form, constants, seed)
     strides, ids, omega = token_ids(dataset)
     with progress.stage("numbering tokens and contexts", total=2) as stage:
         phi, sums = number_tokens(len(ids), multiset_index(dataset), style.constants, style.seed)
         stage.advance()
         keys = context_keys(phi, KeyLine((1,), 0, ids, 1), sums, dataset, style)
         stage.advance()
-    label = Lookup.of(keys.keys, class_labels(dataset), label_choice(dataset, style, omega))
+    label = KeyLookup.of(keys.keys, class_labels(dataset), label_choice(dataset, style, omega))
     number = dict(zip(ids, phi, strict=True))
     at_phi, at_x = place(style, "phi"), place(style, "x")
     table = Matrix.of([{at_phi: number.get(x, 0), at_x: x} for x in range(omega)], len(stream(style)))
@@ -114,5 +114,5 @@ def build_ks25_embedding(
     return Construction(
         network,
         {"form": form, "constants": constants, "attention": attention},
-        (f"{omega} token ids, {sum(v > 0 for v in phi)} of them tell the sequences apart; {label.fields}",),
+        (f"{omega} token ids, {sum(v > 0 for v in phi)} of them distinguish the sequences; {label.fields}",),
     )

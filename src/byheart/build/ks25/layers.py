@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from byheart.build.ks25.memorizer import KeyTable, memorizer_plan
-from byheart.build.ks25.parts import Style
+from byheart.build.ks25.parts import BuildStyle
 from byheart.build.ks25.residual_memorizer import (
     KEY,
     TRAJECTORIES,
@@ -31,17 +31,17 @@ PLAIN_STREAM = ("phi", "x", "id")
 ROLES = {"phi": Y, "x": X, "id": KEY}  # where the residual stream keeps them
 
 
-def stream(style: Style) -> tuple[str, ...]:
+def stream(style: BuildStyle) -> tuple[str, ...]:
     """The names of the numbers that attention works on."""
     return PLAIN_STREAM if style.plain else lane_stream(style.lanes)
 
 
-def place(style: Style, role: str) -> int:
-    """Where phi, x or id stands in the stream."""
+def place(style: BuildStyle, role: str) -> int:
+    """The channel of phi, x or id in the stream."""
     return stream(style).index(role if style.plain else ROLES[role])
 
 
-def input_map(style: Style, line: KeyLine) -> Affine:
+def input_map(style: BuildStyle, line: KeyLine) -> Affine:
     """E_in: the linear part of the projection to the line."""
     inputs = tuple(f"x{j}" for j in range(len(line.weight)))
     projected = Form(dict(zip(inputs, line.weight, strict=True)))
@@ -50,7 +50,7 @@ def input_map(style: Style, line: KeyLine) -> Affine:
 
 
 def token_layers(
-    style: Style, line: KeyLine, pieces: Sequence[KeyTable], outputs: Sequence[str], hidden: int = DENSE
+    style: BuildStyle, line: KeyLine, pieces: Sequence[KeyTable], outputs: Sequence[str], hidden: int = DENSE
 ) -> tuple[Layer, ...]:
     """x -> (phi, x, id = 0), or whichever of them are wanted: the network of eq. (50)."""
     if not style.plain:
@@ -63,12 +63,12 @@ def token_layers(
     return assemble(("x",), [first, *plan, {name: found[name] for name in outputs}])
 
 
-def averaging(style: Style, kind: Kind, count: int) -> Attention:
+def averaging(style: BuildStyle, kind: Kind, count: int) -> Attention:
     """id += mean of phi times the number of tokens: the sum, an integer, where eq. (52) has the mean."""
     return head_layer(style, kind, Pattern.FULL, {"phi": count})
 
 
-def head_layer(style: Style, kind: Kind, pattern: Pattern, value: Mapping[str, Number]) -> Attention:
+def head_layer(style: BuildStyle, kind: Kind, pattern: Pattern, value: Mapping[str, Number]) -> Attention:
     """One head of size 1 that adds the mean of a form over (phi, x, id) to id; keys and queries are zero."""
     size = len(stream(style))
     row = Matrix.of([{place(style, role): weight for role, weight in value.items()}], size)
@@ -78,7 +78,7 @@ def head_layer(style: Style, kind: Kind, pattern: Pattern, value: Mapping[str, N
 
 
 def label_layers(
-    style: Style,
+    style: BuildStyle,
     weights: Mapping[str, Number],
     bias: int,
     pieces: Sequence[KeyTable],

@@ -1,4 +1,4 @@
-"""A feed-forward network that knows labels by heart and is zero on other known points: KS25, Lemma C.1.
+"""A feed-forward network that stores labels and is zero on other known points: KS25, Lemma C.1.
 
 Sorted keys and their labels are packed into two long words per group (`pack`). The network finds the group of a key and
 fetches the group's words (`lookup_plan`), then scans their entries for the one whose key is x, and lets its label
@@ -9,7 +9,7 @@ The bits of a long word are read one after the other, by iterating Telgarsky's t
     psi(z) = relu(relu(2z) - relu(4z - 2)) doubles z and folds it back at 1/2.
 
 Two points z1 > z2 that lie 2^(-n-2) apart inside the cell of a word x travel together; after l foldings they are
-2^(l-n-2) apart, and their order tells bit l: it is turned round exactly when bit l of x is 1. Hence
+2^(l-n-2) apart, and their order determines bit l: it is turned round exactly when bit l of x is 1. Hence
 
     bit_l = relu(2^(n+2-l) · (psi^l(z2) - psi^l(z1))).
 """
@@ -320,7 +320,7 @@ def memorizer_plan(pieces: Sequence[KeyTable], state: Units, *, abreast: bool = 
     Pieces work one after the other on a shared x and a shared sum y, or all at once beside each other (`abreast`):
     each is zero where x is not one of its keys, so the sum of them is the label. Stage I is the projection to the
     line. Notation: m = piece.group_count, K = fields.entries, rho = fields.key_bits, c = fields.label_bits (the
-    paper's text swaps rho and c). What the lemma promises is `byheart.theory.upper.explicit_memory`.
+    paper's text swaps rho and c). What the lemma guarantees is `byheart.theory.upper.explicit_memory`.
     """
     if abreast:
         return _abreast(pieces, state)

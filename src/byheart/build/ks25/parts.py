@@ -1,7 +1,7 @@
 """The two memories of KS25's networks: labels for a few tokens, and labels for the contexts that averaging makes.
 
 The words of a memory are divided by the paper's formula, or so that the network has the fewest parameters: the user
-says which (`Style`).
+says which (`BuildStyle`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from byheart.errors import BuildError
 from byheart.exact import Number
 from byheart.exact.number import Values
 from byheart.ir.layers import Affine, Kind, Residual
-from byheart.theory.promises.ks25 import Part
+from byheart.theory.guarantees.ks25 import Part
 from byheart.theory.upper import Lanes, explicit_memory, groups
 
 
@@ -44,7 +44,7 @@ class LayerForm(StrEnum):
 
 
 @dataclass(frozen=True)
-class Style:
+class BuildStyle:
     """What the user chose."""
 
     form: LayerForm
@@ -53,8 +53,8 @@ class Style:
     lanes: int = 1  # memories beside each other, where the depth is bounded
 
     @staticmethod
-    def of(form: str, constants: str, seed: int) -> Style:
-        return Style(LayerForm(form), Constants(constants), seed)
+    def of(form: str, constants: str, seed: int) -> BuildStyle:
+        return BuildStyle(LayerForm(form), Constants(constants), seed)
 
     @property
     def plain(self) -> bool:
@@ -106,27 +106,27 @@ def paper_fields(keys: Sequence[int], entries: int, key_bits: int, label_bits: i
 
 @dataclass(frozen=True)
 class Room:
-    """What was promised for a memory: its part, the width of its layers, and the entries that one scan serves."""
+    """What was guaranteed for a memory: its part, the width of its layers, and the entries that one scan serves."""
 
     part: Part
     width: int
     piece: int | None = None
 
     def holds(self, form: str, fields: Fields, count: int) -> bool:
-        """Whether words divided like this keep depth, parameters and bits of the promise."""
+        """Whether words divided like this keep depth, parameters and bits of the guarantee."""
         projection = 2 if self.piece is None else 0
-        most = self.part.promise(form, self.width, projection, self.piece)
+        most = self.part.guarantee(form, self.width, projection, self.piece)
         K, rho, c = fields.entries, fields.key_bits, fields.label_bits
         found = explicit_memory(-(-count // K), K, rho, c, form=form, width=self.width, projection=projection)
         return found.depth <= most.depth and found.parameters <= most.parameters and found.max_bits <= most.max_bits
 
 
 def measured_fields(
-    style: Style, keys: Sequence[int], labels: Sequence[int], hidden: int, room: Room, most: int | None = None
+    style: BuildStyle, keys: Sequence[int], labels: Sequence[int], hidden: int, room: Room, most: int | None = None
 ) -> Fields:
     """Bits for the largest labelled key and label, and the number of entries (at most `most`) that costs least.
 
-    Only numbers of entries with which the promise is kept are considered; `room.piece` is how many keys one scan
+    Only numbers of entries with which the guarantee is kept are considered; `room.piece` is how many keys one scan
     serves, all of them by default.
     """
     stored, key_bits, label_bits = needed(style, keys, labels)
@@ -137,12 +137,12 @@ def measured_fields(
         if room.holds(style.form, fields, count):
             return fields
     raise BuildError(
-        f"{count} keys of {key_bits} bits and labels of {label_bits} bits do not fit the promised {room.part}; "
+        f"{count} keys of {key_bits} bits and labels of {label_bits} bits do not fit the guaranteed {room.part}; "
         "try another seed, or constants=paper"
     )
 
 
-def needed(style: Style, keys: Sequence[int], labels: Sequence[int]) -> tuple[int, int, int]:
+def needed(style: BuildStyle, keys: Sequence[int], labels: Sequence[int]) -> tuple[int, int, int]:
     """How many keys have labels, and the bits of the largest of these keys and labels."""
     used = [(key, label) for key, label in zip(keys, labels, strict=True) if label]
     key_bits = max((key.bit_length() for key, _ in used), default=2)
@@ -184,7 +184,7 @@ Choice = Callable[[Sequence[int], Sequence[int]], Fields]  # (keys, labels) -> h
 
 
 @dataclass(frozen=True)
-class Lookup:
+class KeyLookup:
     """One memory: its table, and the pieces in which it is built (one piece unless bits are limited)."""
 
     fields: Fields
@@ -192,16 +192,16 @@ class Lookup:
     range_bits: int  # of the largest key of any point, stored or not
 
     @staticmethod
-    def in_lanes(style: Style, keys: Sequence[int], labels: Sequence[int], lanes: Lanes) -> Lookup:
+    def in_lanes(style: BuildStyle, keys: Sequence[int], labels: Sequence[int], lanes: Lanes) -> KeyLookup:
         """Cut into lanes: memories that work beside each other."""
         _, key_bits, label_bits = needed(style, keys, labels)
-        return Lookup.of(keys, labels, lambda *_: Fields(lanes.entries, key_bits, label_bits), lanes.piece)
+        return KeyLookup.of(keys, labels, lambda *_: Fields(lanes.entries, key_bits, label_bits), lanes.piece)
 
     @staticmethod
-    def of(keys: Sequence[int], labels: Sequence[int], choice: Choice, piece: int | None = None) -> Lookup:
+    def of(keys: Sequence[int], labels: Sequence[int], choice: Choice, piece: int | None = None) -> KeyLookup:
         fields = choice(keys, labels)
         table = KeyTable.of(keys, labels, fields)
-        return Lookup(fields, table.pieces(piece or max(1, len(table.keys))), max(keys).bit_length())
+        return KeyLookup(fields, table.pieces(piece or max(1, len(table.keys))), max(keys).bit_length())
 
 
 @dataclass(frozen=True)
@@ -220,16 +220,16 @@ def multiset_index(dataset: Dataset) -> Index:
     return dataset.inputs.index[contexts.row[first]]
 
 
-def code_tokens(dataset: Dataset, style: Style) -> TokenCode:
+def code_tokens(dataset: Dataset, style: BuildStyle) -> TokenCode:
     """Lemma B.3 on the data's points."""
     separation = dataset.separation.delta_squared or ONE
     return separate_multisets(dataset.inputs.points, separation, multiset_index(dataset), style.constants, style.seed)
 
 
-def context_keys(phi: Sequence[int], x: KeyLine, sums: Index, dataset: Dataset, style: Style) -> ContextKeys:
+def context_keys(phi: Sequence[int], x: KeyLine, sums: Index, dataset: Dataset, style: BuildStyle) -> ContextKeys:
     """A line for the contexts (phi, x, id): Lemma C.2 in three dimensions, or what the data needs.
 
-    MEASURED: the ids alone if they tell the contexts apart, else the shortest of many combinations of x and id.
+    MEASURED: the ids alone if they distinguish the contexts, else the shortest of many combinations of x and id.
     """
     contexts = dataset.contexts
     at = contexts.point.tolist()
@@ -245,7 +245,7 @@ def context_keys(phi: Sequence[int], x: KeyLine, sums: Index, dataset: Dataset, 
     return ContextKeys(dict(zip(names, line.weight, strict=True)), line.bias, line.floors)
 
 
-def set_keys(sums: Index, style: Style) -> ContextKeys:
+def set_keys(sums: Index, style: BuildStyle) -> ContextKeys:
     """The same for deep sets: the sum of phi is all there is."""
     line = project(Values.of([[s] for s in sums.tolist()]), ONE, style.constants, style.seed)
     return ContextKeys({"phi": line.weight[0]}, line.bias, line.floors)

@@ -87,16 +87,16 @@ class Multisets:
 
 @implements(
     Ref("KS25", "Lemma B.1"),
-    statement="N distinct multisets are told apart by the counts of at most N - 1 of their elements.",
+    statement="N distinct multisets are distinguished by the counts of at most N - 1 of their elements.",
     test="tests/build/ks25/test_sequence_ids.py",
 )
 def distinguishing_tokens(multisets: Multisets) -> tuple[int, ...]:
-    """Tokens A, at most N - 1 (the paper says N), such that the counts of A are different in every two multisets.
+    """Tokens A, at most N - 1 (the paper: N), such that the counts of A are different in every two multisets.
 
     Classes of multisets that agree on A so far are refined: two members of a class differ in some token, which joins A
     and splits every class by its count. Each new token splits at least one class, so there are at most N - 1. Of the
     tokens that would do, the one that is in the most multisets is taken, because it splits the most. A token is
-    looked at only where it occurs, so all together takes time O(N·n).
+    looked at only where it occurs, so the total time is O(N·n).
 
     >>> import numpy as np
     >>> distinguishing_tokens(Multisets.of(np.array([[0, 1], [0, 2], [3, 3], [3, 1]])))
@@ -170,14 +170,14 @@ def largest_weight(count: int) -> int:
     statement="Integers f(x) >= 1 for the elements of N distinct multisets exist whose sums are distinct; "
     "f(x) <= N(N-1)/2 + 1 by a repaired proof (docs/errata.md).",
     test="tests/build/ks25/test_separation_gap.py",
-    partly="integers by search instead of Lemma G.1 and rounding; sums are 1 apart instead of sqrt(|S|)",
+    partly="integers by search instead of Lemma G.1 and rounding; sums are 1 apart instead of √|S|",
 )
 def token_weights(
     multisets: Multisets, tokens: Sequence[int], constants: Constants, seed: int = 0
 ) -> tuple[tuple[int, ...], Index]:
     """A weight in [1, N(N-1)/2 + 1] for each of the tokens, and the sum of every multiset; all sums differ.
 
-    `tokens` must tell the multisets apart. PAPER draws weights from the whole range and falls back on the greedy
+    `tokens` must distinguish the multisets. PAPER samples weights from the whole range and falls back on the greedy
     choice; MEASURED looks for the smallest sums, because they become keys.
 
     >>> m = Multisets.of(np.array([[0, -1], [1, 1], [1, 2]]))
@@ -237,7 +237,7 @@ def _greedy(multisets: Multisets, tokens: Sequence[int], top: int, rng: np.rando
         weights[place] = _smallest_weight(sums, rows, counts, top, rng)
         sums[rows] += counts * weights[place]
     if len(np.unique(sums)) != multisets.size:
-        raise BuildError("the tokens do not tell the multisets apart; use distinguishing_tokens")
+        raise BuildError("the tokens do not distinguish the multisets; use distinguishing_tokens")
     return weights
 
 
@@ -275,7 +275,7 @@ def _smallest_allowed(having: Index, kinds: Index, top: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class TokenCode:
-    """Where every point stands on the line, its label (0 for most), and the sum of every multiset's labels."""
+    """The place of every point on the line, its label (0 for most), and the sum of every multiset's labels."""
 
     line: KeyLine
     labels: tuple[int, ...]

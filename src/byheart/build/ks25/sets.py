@@ -1,4 +1,4 @@
-"""Deep sets that know multisets of different sizes: number the elements, add, look the sum up."""
+"""Deep sets that store multisets of different sizes: number the elements, add, look the sum up."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from byheart.build.ks25.construction import finished, label_stages, token_choice
 from byheart.build.ks25.layers import input_map, label_layers, stream, token_layers
 from byheart.build.ks25.parts import (
     SHARED,
+    BuildStyle,
     Choice,
-    Lookup,
+    KeyLookup,
     Room,
-    Style,
     class_labels,
     code_tokens,
     measured_fields,
@@ -22,7 +22,7 @@ from byheart.data.task import Task
 from byheart.ir.layers import Pool
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.ks25 import context_part, setting_of
+from byheart.theory.guarantees.ks25 import context_part, setting_of
 from byheart.theory.rounding import PI_UP
 from byheart.theory.upper import RELAXED, PointSet, label_bits
 
@@ -31,7 +31,7 @@ WIDTH = 12
 POOLED = ("phi",)
 
 
-def sums_choice(dataset: Dataset, style: Style) -> Choice:
+def sums_choice(dataset: Dataset, style: BuildStyle) -> Choice:
     """How the label memory's words are divided: R_rho = 80·M·N^5·pi (eq. 120) and C, or what the data needs."""
     if not style.as_in_the_paper:
         room = Room(context_part(dataset, style.form), WIDTH)
@@ -45,7 +45,7 @@ def sums_choice(dataset: Dataset, style: Style) -> Choice:
     "ks25-sets",
     summary="deep sets: every element gets a number, the sum of a multiset is looked up; width 12",
     formula="ks25-sets, residual",
-    words="ks25 for sets: a sum takes the place of attention.",
+    words="ks25 for sets: a sum replaces attention.",
     ref=THEOREM,
     tasks=(Task.SET,),
     options=SHARED,
@@ -68,15 +68,15 @@ def build_ks25_sets(
     """phi on every element, the sum of the streams, rho on the sum.
 
     Multisets of different cardinality have different sums because the repaired Lemma B.2 adds no shift. With skip
-    connections the scan takes one more block per entry, which keeps the hidden size at 12.
+    connections the scan needs one more block per entry, which keeps the hidden size at 12.
     """
-    style = Style.of(form, constants, seed)
+    style = BuildStyle.of(form, constants, seed)
     with progress.stage("numbering elements and multisets", total=1) as stage:
         code = code_tokens(dataset, style)
         keys = set_keys(code.sums[dataset.contexts.multiset], style)
         stage.advance()
-    token = Lookup.of(code.line.floors, code.labels, token_choice(dataset, style, RELAXED, WIDTH))
-    label = Lookup.of(keys.keys, class_labels(dataset), sums_choice(dataset, style))
+    token = KeyLookup.of(code.line.floors, code.labels, token_choice(dataset, style, RELAXED, WIDTH))
+    label = KeyLookup.of(keys.keys, class_labels(dataset), sums_choice(dataset, style))
     width = 1 if style.plain else len(stream(style))
     looked_up = label_layers(style, keys.weights, keys.bias, label.pieces, POOLED, RELAXED)
     network = finished(

@@ -4,7 +4,7 @@ Eq. (4) has attention in every block and one shape for all blocks: stream m, H h
 of the proofs that only feed forward get attention whose value and output matrices are zero, and hidden units that
 read and write nothing (`uniform_stages`). What such a network stores is W = md + L(4msH + 2mq + q + m) + m numbers.
 
-Remark 3.1 takes E_in away: the stream is then the token itself, d numbers, and so is every column of every block, which
+Remark 3.1 removes E_in: the stream is then the token itself, d numbers, and so is every column of every block, which
 is the linear dependence on d that the remark speaks of (`without_input_map`). A first block projects the token to the
 line and clears the ten numbers that the memories work on; the other d - 10 are carried along and never read again.
 
@@ -93,7 +93,7 @@ def padded(block: Residual, hidden: int) -> Residual:
     "the label",
 )
 def without_input_map(stages: Sequence[Stage], line: KeyLine, points: Values) -> list[Stage]:
-    """The stages behind E_in on a stream of d numbers, after a block that makes their ten numbers of the token."""
+    """The stages after E_in on a stream of d numbers, after a block that makes their ten numbers of the token."""
     d = points.width
     if d < len(STREAM):
         raise OptionError(

@@ -2,8 +2,8 @@
 
 M24 names an algorithm (sample all of θ, scale, solve for V); features="sampled" runs it as written. In a dozen
 dimensions or more its system can be solved in float64; on the line to which the proof reduces it cannot, for more than
-a handful of contexts. Without that option neurons stand where the contexts ask for them and the condition number stays
-small.
+a handful of contexts. Without that option neurons are placed where the contexts need them and the condition number
+stays small.
 
     >>> rows, follow = [["a", "cat"], ["a", "dog"], ["a", "dog"]], [["cat", "sat"], ["dog", "sat"], ["dog", "ran"]]
     >>> contexts = load(rows, follow, task="causal", target="distribution").distributions
@@ -66,7 +66,7 @@ from byheart.ir.decoder_network import AnyDecoder, DecoderNetwork, TableDecoder,
 from byheart.ir.network import Network, Read
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.madden24 import CLOSED_FORM, FEATURES, LOW_RANK, SAMPLED_DIMENSION, SIZE
+from byheart.theory.guarantees.madden24 import CLOSED_FORM, FEATURES, LOW_RANK, SAMPLED_DIMENSION, SIZE
 
 Floats = npt.NDArray[np.float64]
 
@@ -76,7 +76,7 @@ ACCURATE = 1e8  # a condition number from which on other features are tried, if 
 
 
 class Features(StrEnum):
-    """Where the neurons stand."""
+    """The placement of the neurons."""
 
     STEPS = "steps"  # on a line, between neighbouring contexts
     DIRECTIONS = "directions"  # in R^d, one in the direction of each context
@@ -114,13 +114,13 @@ def closed_form(
 ) -> DecoderFit:
     """A decoder with one neuron for each context whose distributions are the given ones, zeros replaced by `floor`.
 
-    Notation: contexts.count = n = m, V = decoder.output[0], (z, u) are drawn from `seed`. Without a `floor` it is set
+    Notation: contexts.count = n = m, V = decoder.output[0], (z, u) are sampled from `seed`. Without a `floor` it is set
     such that zeros cost at most 10^-5 of the entropy. `factored` stores V as (m, s)·(s, ω), where s tokens follow
     anywhere: fewer numbers when s is much smaller than ω. `scaled` is step 2 of the sampled algorithm. The paper needs
     it for a ψ that is analytic near one point; ours are analytic on the whole line, so the minors are analytic in all
     of θ and vanish on a null set with or without it.
     Cost: O(n²ω) for steps, O(n³ + n²ω) for the others. Steps and directions depart from the proof in the choice of w
-    and b only: the proof takes any generic w near 0 and b = η, these stand where the system is well conditioned
+    and b only: the proof takes any generic w near 0 and b = η, these are placed where the system is well conditioned
     (steps: of order n; directions: as long as contexts are few for the dimension, see docs/decoder.md).
     """
     follow = np.unique(contexts.pair_token) if factored else None
@@ -200,13 +200,13 @@ def _fit(
 def _neurons(
     contexts: Distributions, shape: DecoderShape, features: Features, scaled: bool, seed: int
 ) -> tuple[ContextReader, Floats, Floats, tuple[str, ...]]:
-    """The reader, W (d, n), b (n,), and what to know about the draw."""
+    """The reader, W (d, n), b (n,), and notes about the sample."""
     if features is Features.SAMPLED:
         rng, dimension = np.random.default_rng(seed), shape.dimension or SAMPLED_DIMENSION
         reader = sampled_reader(contexts, shape, dimension, rng)
         drawn = sampled_neurons(reader.mixed(contexts.tokens), contexts.count, shape.activation, scaled, rng)
         weight, bias, epsilon = drawn
-        return reader, weight, bias, (f"all of θ drawn at d = {dimension} with seed {seed}, ε = {epsilon:.3g}",)
+        return reader, weight, bias, (f"all of θ sampled at d = {dimension} with seed {seed}, ε = {epsilon:.3g}",)
     if features is Features.DIRECTIONS:
         reader = space_reader(contexts, shape, shape.dimension or DIMENSION, seed)
         weight, bias = own_directions(reader.mixed(contexts.tokens))
@@ -217,7 +217,7 @@ def _neurons(
     return reader, np.outer(direction, neurons.weight), neurons.bias, ()
 
 
-TELLABLE = 1 / float(np.finfo(np.float64).eps)  # the largest condition number that float64 tells from infinity
+TELLABLE = 1 / float(np.finfo(np.float64).eps)  # the largest condition number that float64 distinguishes from infinity
 
 
 def sampled_condition(
@@ -245,7 +245,7 @@ def _smallest_distance(mixed: Floats) -> float:
 
 
 def table_decoder(contexts: Distributions, factors: Factors, *, seed: int, progress: Progress = SILENT) -> TableDecoder:
-    """The exact network that leads every context to its row of the factors, and the factors."""
+    """The exact network that maps every context to its row of the factors, and the factors."""
     prefixes = [contexts.prefix(i) for i in range(contexts.count)]
     dataset = load(prefixes, contexts.classes.tolist(), task="next-token", positions=True)
     network = build_compact(dataset, seed=seed, progress=progress).network

@@ -1,4 +1,4 @@
-"""What every decoder construction shares: the shape asked for, the target logits, the decoder with its numbers.
+"""What every decoder construction shares: the requested shape, the target logits, the decoder with its numbers.
 
 >>> name(MixerKind.ATTENTION), name(MixerKind.AVERAGE)
 ('madden24', 'madden24-average')
@@ -80,7 +80,7 @@ class Injectivity:
 
 
 def injectivity(numbers: Floats) -> Injectivity:
-    """Measures what Theorems 4 and 6 promise, for the numbers of n contexts."""
+    """Measures what Theorems 4 and 6 guarantee, for the numbers of n contexts."""
     if len(numbers) == 1:
         return Injectivity(float("inf"), (0, 0), float(abs(numbers[0])), 0.0)
     order = np.argsort(numbers, kind="stable")
@@ -143,7 +143,7 @@ def name(mixer: MixerKind) -> str:
 
 @dataclass(frozen=True)
 class DecoderShape:
-    """The architecture asked for; `dimension=None` lets the construction choose."""
+    """The requested architecture; `dimension=None` lets the construction choose."""
 
     mixer: MixerKind = MixerKind.ATTENTION
     activation: Activation = Activation.TANH
@@ -159,13 +159,13 @@ class DecoderShape:
 
 
 def head_size(shape: DecoderShape, dimension: int) -> int:
-    """d_0 = d_1 of each head where all matrices are drawn: the heads share the dimension."""
+    """d_0 = d_1 of each head where all matrices are sampled: the heads share the dimension."""
     return max(1, dimension // shape.heads)
 
 
 @dataclass(frozen=True, eq=False)
 class DecoderFit:
-    """A decoder and the numbers that say how it came about.
+    """A decoder and the numbers of its construction.
 
     `condition` and `residual` belong to the linear system for V; `smallest_gap` is the distance of the two contexts
     that the reader brings closest (Theorems 4 and 6). `floor_excess` is what zero probabilities cost in nats: a model
@@ -226,7 +226,7 @@ def check_size(rows: int, columns: int, what: str) -> None:
 def target_logits(contexts: Distributions, floor: float, columns: Ints | None = None) -> tuple[Floats, float]:
     """Logits (n, ω) whose softmax is π with `floor` in place of every zero, and the loss which that costs.
 
-    `columns` (sorted) leaves out tokens that never follow: their logits are 0 everywhere.
+    `columns` (sorted) skips tokens that never follow: their logits are 0 everywhere.
 
     The logits are log(π / floor) where a token follows and 0 where it never does. Softmax divides by 1 + z·floor, z the
     number of zeros, so the cross-entropy exceeds the entropy by exactly Σ c_i·log(1 + z_i·floor).
@@ -312,7 +312,7 @@ def space_reader(contexts: Distributions, shape: DecoderShape, dimension: int, s
 def sampled_reader(
     contexts: Distributions, shape: DecoderShape, dimension: int, rng: np.random.Generator
 ) -> ContextReader:
-    """Every matrix of the reader drawn from a normal distribution: step 1 of the algorithm that Theorem 5 suggests.
+    """Every matrix of the reader sampled from a normal distribution: step 1 of the algorithm that Theorem 5 suggests.
 
     Any continuous distribution will do in exact arithmetic. In float64 its spread matters: entries of variance 1/d in
     the attention, and 1/(d·d_1) in the query, keep the scores of order one. With larger ones softmax looks at one token
@@ -338,10 +338,10 @@ def sampled_reader(
 def sampled_neurons(
     mixed: Floats, neurons: int, activation: Activation, scaled: bool, rng: np.random.Generator
 ) -> tuple[Floats, Floats, float]:
-    """(W (d, m), b (m,), ε): W and b drawn; with `scaled`, ε·W takes the place of W, ε as large as step 2 allows.
+    """(W (d, m), b (m,), ε): W and b sampled; with `scaled`, ε·W replaces W, ε as large as step 2 allows.
 
-    Step 2 asks that every entry of ε·Wᵀh + b lie where the series of ψ at 0 converges. b is drawn from the middle half
-    of that interval, and ε is then as large as it may be. For GELU the interval is the whole line and ε = 1.
+    Step 2 requires that every entry of ε·Wᵀh + b lie where the series of ψ at 0 converges. b is sampled from the middle
+    half of that interval, and ε is then as large as it may be. For GELU the interval is the whole line and ε = 1.
     """
     weight, radius = rng.standard_normal((mixed.shape[1], neurons)), activation.radius
     if not scaled or math.isinf(radius):

@@ -206,7 +206,7 @@ def run_starts(ordered_classes: Ints) -> Ints:
     return np.flatnonzero(np.diff(ordered_classes)) + 1
 
 
-SAFE_GAP = 2.0**-36  # relative gap on the line that float64 evaluation keeps apart with room to spare
+SAFE_GAP = 2.0**-36  # relative gap on the line that float64 evaluation separates with a reserve
 SEARCH_SWEEPS = 300  # of one factorization in the search for the smallest rank, at effort 1
 AIM = 0.9  # the factors aim at this part of the allowed gap
 
@@ -275,7 +275,7 @@ def assemble(
     seed: int,
     progress: Progress = SILENT,
 ) -> DecoderFit:
-    """The decoder that leads every context to the coordinates of its class."""
+    """The decoder that maps every context to the coordinates of its class."""
     if not shape.activation.saturates:
         raise OptionError(
             f"steps need an activation that saturates, which {shape.activation.value} does not: "
@@ -311,7 +311,7 @@ def assemble(
 
 @implements(
     Ref("byheart", "last token first"),
-    statement="with a skip connection, contexts stand on a line in the order of their last tokens, then by the mixer",
+    statement="with a skip connection, contexts lie on a line in the order of their last tokens, then by the mixer",
     test="tests/build/madden24/test_lowrank.py",
 )
 def lay_out(contexts: Distributions, shape: DecoderShape, seed: int, tries: int = 6) -> ContextLine:

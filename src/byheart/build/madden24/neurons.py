@@ -19,7 +19,7 @@ n·ω operations. Where the activation only nears its limits (arctan), refinemen
     ([2.0, 2.0, -1.0], 0.0)
 
 In R^d, d > 1, each neuron looks in the direction of its own context (`own_directions`). In the coordinates in which the
-contexts have unit covariance, neuron i measures how far a context lies in direction x_i, and its threshold stands
+contexts have unit covariance, neuron i measures how far a context lies in direction x_i, and its threshold lies
 between context i and the runner-up. In enough dimensions most contexts are extreme points, and the matrix of features
 is nearly diagonal; with many contexts it is not, only far better conditioned than on a line. This serves activations
 that do not saturate (GELU), for which neurons on a line must cancel large numbers. Its system is solved backward

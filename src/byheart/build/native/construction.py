@@ -28,7 +28,7 @@ from byheart.build.native.front import (
 )
 from byheart.build.native.hashing import HashChain, Ints
 from byheart.build.native.layout import FloatType, Layout, dense_parameters, float_type
-from byheart.build.native.memory import Refusal, StoredWords, memory_blocks, store
+from byheart.build.native.memory import BucketWords, Refusal, memory_blocks, store
 from byheart.build.native.plan import Need, choose
 from byheart.build.native.scramble import Box, vector_bits
 from byheart.build.native.tokens import Mixing, Sizing, sizing
@@ -41,8 +41,8 @@ from byheart.ir.layers import Affine, Layer, Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref
 from byheart.progress import Progress
-from byheart.theory.promises.native import SPARE_BITS as MOST_SPARE_BITS
-from byheart.theory.promises.native import mixing_of, native, rounds
+from byheart.theory.guarantees.native import SPARE_BITS as MOST_SPARE_BITS
+from byheart.theory.guarantees.native import mixing_of, native, rounds
 
 PATIENCE = 60  # draws of the chains that the planner allows for
 DRAWS_PER_TABLE = 400
@@ -97,7 +97,7 @@ def build(
     mixing = mixing_of(dataset.encoder.task, dataset.encoder.positions)
     options = {"dtype": dtype, "abstain_bits": abstain_bits, "objective": objective}
     rng = random.Random(f"native {seed}")
-    refusal = Refusal("nothing was drawn")
+    refusal = Refusal("nothing was sampled")
     for shape in _shapes(dataset, kind, mixing, abstain_bits, objective):
         _keep_budget(dataset, options, shape.parameters)
         drawn = _draw(dataset, kind, mixing, shape, rng, progress, executor)
@@ -138,7 +138,7 @@ def _shapes(
     dataset: Dataset, kind: FloatType, mixing: Mixing, fingerprint_bits: int, objective: str
 ) -> Iterator[_Shape]:
     """Shapes to try, one after the other: without and with spare bits, and of each the one with fewest parameters
-    first. Where tokens' numbers have no room for what the scrambler needs, it is tried only if there is no other way.
+    first. Where tokens' numbers are too short for the scrambler, it is tried only if there is no other way.
     """
     ways = token_maps(dataset, objective)
     for spare in SPARE_BITS:
@@ -175,7 +175,7 @@ def planned_sizes(
 ) -> tuple[int, int, int]:
     """(parameters without the tokens' part, the stream's width, parameters of a token scrambler) before any draw.
 
-    For `keys` rows of `length` tokens; a table of tokens takes the width for each of its rows.
+    For `keys` rows of `length` tokens; a table of tokens has the width for each of its rows.
 
     >>> planned_sizes(40_000, 6, 8)
     (24713, 8, 1654)
@@ -185,7 +185,7 @@ def planned_sizes(
     label_bits = max(1, (classes - 1).bit_length())
     need = Need(kind, keys, label_bits, abstain_bits, size.chains, size.warmup, size.scale)
     layout = choose(need, "size", PATIENCE, lambda shape: _front_parameters(Mixing.FULL, length, shape))
-    folds = size.table_bits + 8  # as drawn for vectors; every one is a block with two units for each chain
+    folds = size.table_bits + 8  # as sampled for vectors; every one is a block with two units for each chain
     scrambler = folds * dense_parameters(layout.width, 2 * layout.chains) + 2 * layout.width
     return layout.parameters + _front_parameters(Mixing.FULL, length, layout), layout.width, scrambler
 
@@ -213,7 +213,7 @@ def _draw(
     rng: random.Random,
     progress: Progress,
     executor: Executor | None,
-) -> tuple[TokenMap, list[HashChain], StoredWords] | Refusal:
+) -> tuple[TokenMap, list[HashChain], BucketWords] | Refusal:
     """Tables until contexts differ, chains until every bucket is solved; the last reason if none will do."""
     last, size, layout = Refusal("no draw was made"), shape.size, shape.layout
     with progress.stage("drawing hash chains") as stage:
@@ -261,16 +261,16 @@ def _odd(rng: random.Random, bound: int) -> int:
 
 
 def _keep_budget(dataset: Dataset, options: Mapping[str, Any], planned: int) -> None:
-    """A plan that would break the promise is not built."""
+    """A plan that would break the guarantee is not built."""
     most = native(dataset, options).bounds.get("parameters")
     if most is not None and planned > most:
         raise BuildError(
-            f"the plan needs {planned:,} parameters where {most:,} are promised; please report this data's sizes "
-            "(contexts, classes, tokens), and use objective=speed, which promises no size"
+            f"the plan needs {planned:,} parameters where {most:,} are guaranteed; please report this data's sizes "
+            "(contexts, classes, tokens), and use objective=speed, which guarantees no size"
         )
 
 
-def _notes(layout: Layout, stored: StoredWords) -> tuple[str, ...]:
+def _notes(layout: Layout, stored: BucketWords) -> tuple[str, ...]:
     shape = (
         f"{layout.buckets} buckets of up to {layout.capacity} keys (fullest: {stored.largest_load}), "
         f"{layout.words} words of {layout.levels} levels per label bit, {layout.chains} hash chains"

@@ -31,7 +31,7 @@ from byheart.data.dataset.encoder import Encoder
 from byheart.exact import Number, dyadic
 from byheart.ir.layers import Attention, Embedding, Head, Kind, Layer, Matrix, Pattern, Pool, Residual
 from byheart.paper import Ref, implements
-from byheart.theory.promises.native import own_weight, rounds
+from byheart.theory.guarantees.native import own_weight, rounds
 
 
 def mean_attention(
@@ -91,8 +91,8 @@ def prefix_sum_blocks(
 
 
 CHUNK = 1 << 16  # rows at a time
-# Symbols may go through the scrambler too, by their codes: it takes no room for each of them. Small tables stay tables,
-# which are quick to evaluate; a table beyond the largest size would be larger than the data.
+# Symbols may go through the scrambler too, by their codes: it needs no entry for each of them. Small tables stay
+# tables, which are quick to evaluate; a table beyond the largest size would be larger than the data.
 FEW_TABLE_ROWS, MOST_TABLE_ROWS = 1 << 12, 1 << 21
 
 Stages = list[tuple[str, Sequence[Layer]]]
@@ -111,7 +111,7 @@ class TokenMap(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class SymbolTable:
-    """A drawn number for every (symbol, position), or for every symbol."""
+    """A random number for every (symbol, position), or for every symbol."""
 
     table: Ints  # (rows, L)
     rows: Ints  # (P,) the table row of every point
@@ -135,7 +135,7 @@ class SymbolTable:
 
 @dataclass(frozen=True, eq=False)
 class VectorMap:
-    """A drawn linear map and folds, one per chain."""
+    """A random linear map and folds, one per chain."""
 
     scrambles: tuple[Scramble, ...]
     numbers: Ints
@@ -155,7 +155,7 @@ class VectorMap:
 def token_parameters(
     encoder: Encoder, boxes: tuple[Box, ...] | None, kind: FloatType, size: Sizing, layout: Layout
 ) -> int:
-    """Dense parameters of the token map that will be drawn: an embedding table, or a map of vectors with folds."""
+    """Dense parameters of the token map that will be sampled: an embedding table, or a map of vectors with folds."""
     if boxes is None:
         return _table_shape(encoder)[1] * layout.width
     scale = scramble_scale(kind.mantissa, size.table_bits)
@@ -173,7 +173,7 @@ def draw_tokens(
     chains: int,
     rng: random.Random,
 ) -> TokenMap:
-    """Fresh random numbers for the tokens of this data set (and for every other token that it could be asked)."""
+    """Fresh random numbers for the tokens of this data set (and for every other possible token)."""
     encoder = dataset.encoder
     if boxes is not None:
         drawn = tuple(draw_scramble(rng, boxes, size.table_bits, kind.mantissa) for _ in range(chains))
@@ -205,7 +205,7 @@ def _table_shape(encoder: Encoder) -> tuple[int, int]:
 
 
 def _extremes(encoder: Encoder) -> list[list[Number]]:
-    """Tokens that can be asked for even where the data has none: padding, every symbol, at every place."""
+    """Tokens that can be queried although the data has none: padding, every symbol, at every place."""
     ends: list[list[Number]] = [] if encoder.pad_vector is None else [[*encoder.pad_vector]]
     if encoder.symbols is not None:
         ends = [[0], [len(encoder.symbols)]]

@@ -54,7 +54,7 @@ class HashChain:
 
     def __post_init__(self) -> None:
         if self.modulus % 2 == 0 or self.modulus < 3 or self.scale < 1:
-            raise BuildError(f"a hash chain needs an odd modulus and room to shift, not {self.modulus}, {self.scale}")
+            raise BuildError(f"a hash chain needs an odd modulus and bits to shift, not {self.modulus}, {self.scale}")
 
     def fold(self, step: int) -> Fold:
         """Step number `step`, counted from 0."""

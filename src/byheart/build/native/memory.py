@@ -36,7 +36,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, eq=False)
-class StoredWords:
+class BucketWords:
     """The words of every bucket: `words[j, t, w]` is U of bucket j for target t, bit p for level p."""
 
     words: Ints  # (m, targets, Z)
@@ -45,7 +45,7 @@ class StoredWords:
 
 def store(
     layout: Layout, chains: Sequence[HashChain], ids: Ints, labels: Ints, executor: Executor | None = None
-) -> StoredWords | Refusal:
+) -> BucketWords | Refusal:
     """Solves for the words that give every id (a row of L numbers) its label and all-zero fingerprints."""
     buckets, states = bucket_numbers(layout, chains, ids)
     loads = np.bincount(buckets, minlength=layout.buckets)
@@ -55,7 +55,7 @@ def store(
     solution = solve_all(layout, chains, Keys(buckets, states, labels, loads), executor)
     if solution.singular >= 0:
         return Refusal(f"bucket {solution.singular} with {loads[solution.singular]} keys has no solution")
-    return StoredWords(_words(layout, solution.bits), largest)
+    return BucketWords(_words(layout, solution.bits), largest)
 
 
 def _words(layout: Layout, bits: Words) -> Ints:
@@ -70,7 +70,7 @@ def _words(layout: Layout, bits: Words) -> Ints:
     statement="K keys with c label bits are stored in about sqrt(K c) float64 weights, exact in every evaluation order",
     test="tests/build/native/test_memory.py",
 )
-def memory_blocks(layout: Layout, chains: Sequence[HashChain], stored: StoredWords) -> list[tuple[str, list[Residual]]]:
+def memory_blocks(layout: Layout, chains: Sequence[HashChain], stored: BucketWords) -> list[tuple[str, list[Residual]]]:
     """The blocks by stage. The stream starts as (x_l·2^s, 0, …, 0) and ends with the answer in the bucket channel."""
     hashing = [_chain_block(layout, chains, steps) for steps in layout.rounds if steps[0].purpose <= Purpose.BUCKET]
     scan = [_scan_block(layout, chains, steps, stored) for steps in layout.rounds if steps[0].purpose > Purpose.BUCKET]
@@ -90,7 +90,7 @@ def _chain_block(layout: Layout, chains: Sequence[HashChain], steps: Sequence[St
     return residual(layout.width, units)
 
 
-def _selector(layout: Layout, stored: StoredWords) -> list[Residual]:
+def _selector(layout: Layout, stored: BucketWords) -> list[Residual]:
     words = stored.words.reshape(layout.buckets, -1)
     first = layout.word_channel(0, 0)
     blocks, high = [], layout.buckets - 1
@@ -110,7 +110,7 @@ def _selector(layout: Layout, stored: StoredWords) -> list[Residual]:
     return blocks
 
 
-def _scan_block(layout: Layout, chains: Sequence[HashChain], steps: Sequence[Step], stored: StoredWords) -> Residual:
+def _scan_block(layout: Layout, chains: Sequence[HashChain], steps: Sequence[Step], stored: BucketWords) -> Residual:
     units: list[Unit] = []
     bias: dict[int, Number] = {}
     for step in steps:

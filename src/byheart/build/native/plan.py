@@ -16,7 +16,7 @@ import numpy as np
 
 from byheart.build.native.layout import FloatType, Layout
 from byheart.errors import BuildError
-from byheart.theory.promises.native import MOST_BUCKET_BITS
+from byheart.theory.guarantees.native import MOST_BUCKET_BITS
 
 # A square random matrix over GF(2) is singular with probability 1 - 0.2888: the most that one full bucket can spoil.
 SINGULAR = 0.72

@@ -111,7 +111,7 @@ def draw_scramble(rng: random.Random, boxes: tuple[Box, ...], bits: int, mantiss
         raise TokenRoomError(
             f"the vectors need {needed.bit_length()} bits per token, there are {bits - 2}; {wider}round them "
             "(for example to multiples of 2^-10), take construction compact, which reads numbers of any length, or "
-            "use byheart deploy, which takes decimals as they are"
+            "use byheart deploy, which accepts decimals as they are"
         )
     largest = room // needed
     offset, *weights = (rng.randrange(max(1, largest // 2), largest + 1) for _ in range(1 + len(boxes)))

@@ -1,11 +1,11 @@
 """The words of all buckets: systems of equations over GF(2), solved part by part.
 
 All buckets are solved over GF(2): bits U with parity(U & h(x)) = target for every key of a bucket. A key's hash bits
-h(x) are one row of a system of equations, packed 64 columns to a word, and all of its target bits stand beside it in
-one word, so they are eliminated together. Elimination takes row after row. The invariant: the rows done so far are
+h(x) are one row of a system of equations, packed 64 columns to a word, and all of its target bits are stored beside it
+in one word, so they are eliminated together. Elimination takes row after row. The invariant: the rows done so far are
 combinations of the bucket's equations, each with a lowest column of its own (its pivot). A new row is reduced by the
 pivots that it meets, which only moves its lowest column up, until that column is free. A row that becomes empty repeats
-earlier ones: if its targets are empty too it says nothing new, otherwise the bucket has no solution and the caller
+earlier ones: if its targets are empty too it adds nothing, otherwise the bucket has no solution and the caller
 draws other hashes. Then the columns are filled from the highest down: a pivot's row holds only its own column and
 higher ones, which are decided already, so its bit is whatever makes the parity right. Columns that are not a pivot stay
 0.

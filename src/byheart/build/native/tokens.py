@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from byheart.build.native.hashing import chain_scale
 from byheart.build.native.layout import FLOAT64, FloatType
 from byheart.errors import BuildError
-from byheart.theory.promises.native import IDLE_BITS, MOST_CHAINS, Mixing, id_factor, token_room, wanted_bits
+from byheart.theory.guarantees.native import IDLE_BITS, MOST_CHAINS, Mixing, id_factor, token_room, wanted_bits
 
 __all__ = ["FLOAT64", "Mixing", "Sizing", "sizing"]
 

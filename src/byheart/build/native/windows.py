@@ -19,7 +19,7 @@ import numpy as np
 
 from byheart.build.native.hashing import HashChain, Ints
 from byheart.build.native.layout import float_type
-from byheart.build.native.memory import Refusal, StoredWords, memory_blocks, store
+from byheart.build.native.memory import BucketWords, Refusal, memory_blocks, store
 from byheart.build.native.plan import Need, choose
 from byheart.build.native.tokens import Mixing, sizing
 from byheart.errors import BuildError
@@ -32,10 +32,10 @@ PATIENCE, DRAWS, SPARE = 60, 400, (0, 4, 8)
 def build_windows(windows: Ints, labels: Ints, classes: int, *, dtype: str = "float32", seed: int = 0) -> Network:
     """The network that gives every window (distinct rows of bits) its label; one token per window, its bits in a row.
 
-    The first layer is linear and makes the ids, the last one reads the answer; residual blocks stand between.
+    The first layer is linear and makes the ids, the last one reads the answer; residual blocks lie between.
     """
     kind, rng, bits = float_type(dtype), random.Random(f"windows {seed}"), windows.shape[1]
-    reason = "nothing was drawn"
+    reason = "nothing was sampled"
     for spare in SPARE:
         size = sizing(kind, Mixing.POOL, bits, False, len(windows), spare)
         need = Need(kind, len(windows), max(1, (classes - 1).bit_length()), 0, size.chains, size.warmup, size.scale)
@@ -50,7 +50,7 @@ def build_windows(windows: Ints, labels: Ints, classes: int, *, dtype: str = "fl
             bound = size.id_bound
             chains = [HashChain(rng.randrange(bound, bound + bound // 4) | 1, size.scale) for _ in range(layout.chains)]
             stored = store(layout, chains, ids, labels)
-            if isinstance(stored, StoredWords):
+            if isinstance(stored, BucketWords):
                 front = _linear(numbers, layout.width, 1 << size.scale)
                 blocks = [block for _, part in memory_blocks(layout, chains, stored) for block in part]
                 answer = Affine(Matrix.of([{layout.bucket_channel: 1}], layout.width))

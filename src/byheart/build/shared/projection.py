@@ -124,7 +124,7 @@ def _paper_line(points: Values, separation: Fraction, rng: np.random.Generator) 
 
 
 def _measured_lines(points: Values, rng: np.random.Generator) -> Iterator[KeyLine]:
-    """The most promising directions, scaled so that the smallest gap is about 2."""
+    """The most guaranteeing directions, scaled so that the smallest gap is about 2."""
     offsets = points.numerators - points.numerators.min(axis=0)  # exact, so far-away points keep their differences
     yield from _mixed_radix_lines(points)
     if offsets.max() >> 1023 >= points.denominator:

@@ -91,7 +91,7 @@ def bands(cloud: SpannedPoints, wanted: Sequence[int], seed: int = 0) -> tuple[l
         elif size == 1:
             raise AssumptionError(
                 GENERAL,
-                "no hyperplane was found that tells these rows apart: they are too close together for the search; "
+                "no hyperplane was found that separates these rows: they are too close together for the search; "
                 "scale the vectors, or give symbols a higher embedding dimension",
                 (pool[0], *intruders[:3]),
             )
@@ -182,7 +182,7 @@ def build_baum88(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT
     Baum proves it for two classes. More classes are our extension: every class but the largest gets bands of its own,
     and the output adds the difference of their labels. Where the rows span fewer than n·d dimensions, that number takes
     the place of n·d. Rows that are not in general position (strings never are: abc - xbc = ayc - xyc) get more
-    hyperplanes, through fewer rows each, and a note that says so.
+    hyperplanes, through fewer rows each, and a note about it.
     """
     table, points = None, None
     if dataset.encoder.symbols is not None:
@@ -216,12 +216,12 @@ def build_baum88(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT
         notes.append(embedding_note(table))
     if dataset.C > 2:
         notes.append("Baum's theorem has two classes; bands for each further class are our extension")
-    promised = sum(-(-count // cloud.dimension) for label, count in sizes.items() if label != background)
-    if len(found) > promised:
+    guaranteed = sum(-(-count // cloud.dimension) for label, count in sizes.items() if label != background)
+    if len(found) > guaranteed:
         some = ", ".join(map(str, sorted(met)[:4]))
         notes.append(
             f"{NOT_ASSUMED} {GENERAL} (rows {some} lie on hyperplanes through others): "
-            f"{len(found)} hyperplanes where the theorem has {promised}"
+            f"{len(found)} hyperplanes where the theorem has {guaranteed}"
         )
     return Construction(network, {"embedding": embedding}, tuple(notes))
 

@@ -125,5 +125,5 @@ def generic_embedding(dataset: Dataset, dimension: int, *, placed: bool, seed: i
 
 
 def embedding_note(table: Embedding) -> str:
-    """What people should know about it."""
+    """Notes for the user."""
     return f"symbols have a generic embedding of dimension {table.width_out}: {table.parameters} further parameters"

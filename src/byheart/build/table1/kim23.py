@@ -9,7 +9,7 @@ token while it is in the race, `top` the largest active one, `hit` 1 where a tok
 What a row looks like when its tokens are read from the largest down: the largest, how often, the next, …
 
 Kim, Kim and Mozafari 2023 let attention do that reading, one value per round; this is the same in plain Python, for the
-builder that must know beforehand which numbers the network will see.
+builder that must compute beforehand which numbers the network will see.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy.typing as npt
 from byheart.build._base import Construction, Option, register
 from byheart.build.ks25.construction import finished
 from byheart.build.ks25.layers import input_map as input_layer
-from byheart.build.ks25.parts import LayerForm, Lookup, Room, Style, class_labels, measured_fields
+from byheart.build.ks25.parts import BuildStyle, KeyLookup, LayerForm, Room, class_labels, measured_fields
 from byheart.build.ks25.residual_memorizer import (
     KEY,
     LABEL,
@@ -50,7 +50,7 @@ from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Matrix, Patt
 from byheart.ir.network import Decode, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.table1 import ranked_part
+from byheart.theory.guarantees.table1 import ranked_part
 from byheart.theory.upper import DENSE
 
 ACTIVE, TOP, HIT, COUNT, ONE, NUMBER = U1, U2, W1, W2, KEY, LABEL
@@ -70,7 +70,7 @@ def sharpness(n: int, context: KeyLine, key_bits: int, folds: int) -> int:
 
     Tokens are at least 2 apart, so the others have less than n·exp(-2·beta) of the weight. What is missing is
     multiplied by at most 2^key_bits when tokens are struck out, and by the context's weights when they are added. What
-    striking leaves on the stream is then doubled by every fold of the label memory, whose trajectories stand there.
+    striking leaves on the stream is then doubled by every fold of the label memory, whose trajectories lie there.
     """
     reach = sum(abs(as_fraction(w)) for w in context.weight) + 1
     return math.ceil((math.log(reach) + math.log(n) + (2 * key_bits + folds + 12) * math.log(2)) / 2)
@@ -185,7 +185,7 @@ def build_kim23(
     and the checked line through (own token, values and counts) are ours.
     """
     soft = Kind(attention) is Kind.SOFTMAX
-    style = Style(LayerForm.RESIDUAL, Constants.MEASURED, seed)
+    style = BuildStyle(LayerForm.RESIDUAL, Constants.MEASURED, seed)
     separation = dataset.separation.delta_squared or Fraction(1)
     with progress.stage("numbering tokens and contexts", total=2) as stage:
         token = project(dataset.inputs.points, separation, style.constants, seed)
@@ -197,7 +197,7 @@ def build_kim23(
     labels = class_labels(dataset)
     room = Room(ranked_part(dataset, soft), DENSE)
     fields = measured_fields(style, context.floors, labels, DENSE, room)
-    memory = Lookup.of(context.floors, labels, lambda keys, found: fields)
+    memory = KeyLookup.of(context.floors, labels, lambda keys, found: fields)
     bits = token.top.bit_length()
     folds = fields.entries * max(fields.key_bits, fields.label_bits)
     sharp = sharpness(dataset.n, context, bits, folds) if soft else None
@@ -230,7 +230,7 @@ def _context_line(dataset: Dataset, token: KeyLine, seed: int) -> KeyLine:
     return project(Values.of(points, one), SEPARATION, Constants.MEASURED, seed)
 
 
-def _memory_steps(memory: Lookup) -> list[WireBlock]:
+def _memory_steps(memory: KeyLookup) -> list[WireBlock]:
     """The context's number becomes x; the constant 1 goes; then the memorizer of KS25 with skip connections."""
     renamed = (Effect(wire(X), {X: -1}), Effect(wire(LABEL), {X: 1, LABEL: -1}))
     return memorizer_blocks(memory.pieces, effects=renamed, shift={KEY: -1})

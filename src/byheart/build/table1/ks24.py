@@ -27,7 +27,7 @@ from byheart.ir.layers import Affine, Attention, Head, Kind, Layer, Matrix, Patt
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.table1 import NONZERO, SEPARATED
+from byheart.theory.guarantees.table1 import NONZERO, SEPARATED
 from byheart.theory.table1 import boltzmann_separation
 
 FINER = 24  # bits below the smallest gap to which the contexts' numbers are known
@@ -53,19 +53,20 @@ class HeadLine:
     partly="the theorem's number is quoted, not proved; logits are small here, and the distance is measured",
 )
 def separation_note(vectors: Values, n: int, gap_bits: int) -> str:
-    """How far apart labels change behind the head, beside what the theorem promises for such tokens."""
+    """The distance between contexts with different labels after the head, and the theorem's guarantee for such
+    tokens."""
     found = separation(vectors)
     distance = f"2^-{gap_bits}" if gap_bits else "1"
     norms = (vectors.numerators * vectors.numerators).sum(axis=1)
     shortest = Fraction(int(norms.min()), vectors.denominator**2)
     if found.delta_squared is None or n == 1 or not shortest:
-        return f"contexts with different labels are at least {distance} apart behind the head"
-    promised = boltzmann_separation(
+        return f"contexts with different labels are at least {distance} apart after the head"
+    guaranteed = boltzmann_separation(
         n, vectors.width, vectors.count, math.sqrt(shortest), math.sqrt(found.r_squared), math.sqrt(found.delta_squared)
     )
     return (
-        f"contexts with different labels are at least {distance} apart behind the head; KS24's Theorem 2, whose "
-        f"logits are larger, has 2^{promised:.3g}"
+        f"contexts with different labels are at least {distance} apart after the head; KS24's Theorem 2, whose "
+        f"logits are larger, has 2^{guaranteed:.3g}"
     )
 
 
@@ -157,11 +158,11 @@ THEOREM = Ref("KS24", "Theorem 1")
 
 @register(
     "ks24",
-    summary="one softmax head of rank one tells all contexts apart, nN - 1 ReLU units interpolate the labels",
+    summary="one softmax head of rank one distinguishes all contexts, nN - 1 ReLU units interpolate the labels",
     order=60,
     formula="Kajitsuka and Sato 2024",
-    words="One softmax head of rank one adds the row's Boltzmann mean to each token, which tells all contexts "
-    "apart; a hidden layer interpolates the labels. Very shallow and small for few contexts; a hidden unit "
+    words="One softmax head of rank one adds the row's Boltzmann mean to each token, which distinguishes all "
+    "contexts; a hidden layer interpolates the labels. Very shallow and small for few contexts; a hidden unit "
     "per context. Softmax is irrational, so the proof is by enclosures.",
     ref=THEOREM,
     tasks=(Task.SEQ_TO_SEQ, Task.NEXT_TOKEN),

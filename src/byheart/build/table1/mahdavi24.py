@@ -25,7 +25,7 @@ from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, M
 from byheart.ir.network import Decode, Network, Read, Readout
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.table1 import INDEPENDENT, head_count, head_dimension
+from byheart.theory.guarantees.table1 import INDEPENDENT, head_count, head_dimension
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
@@ -74,7 +74,7 @@ def _spread(vectors: Floats) -> Floats:
 
 
 def _on_grid(matrix: Floats) -> list[list[Number]]:
-    """Rounded to GRID bits behind the largest of each column: coordinates of other sizes have other steps."""
+    """Rounded to GRID bits after the largest of each column: coordinates of other sizes have other steps."""
     largest = np.abs(matrix).max(axis=0)
     steps = [math.floor(math.log2(x)) - GRID if x else 0 for x in largest.tolist()]
     return [
@@ -130,11 +130,11 @@ def assumption_notes(points: Values, index: Index) -> tuple[str, ...]:
     """What the theorem assumes about the rows, and whether it is so, in sentences for people.
 
     `points` are the tokens' exact vectors, `index` (T, n) the tokens of each row, the query last. Independence modulo
-    a prime proves independence; dependence modulo the prime is confirmed over the rationals before it is said.
+    a prime proves independence; dependence modulo the prime is confirmed over the rationals before it is reported.
     """
     vectors, (count, n) = points.numerators, index.shape
     if n == 1:
-        return ("MA24's theorem is about rows of several tokens and promises nothing for rows of one",)
+        return ("MA24's theorem is about rows of several tokens and guarantees nothing for rows of one",)
     if n > points.width:
         return (f"{NOT_ASSUMED} {ASSUMPTIONS}: n = {n} tokens of {points.width} numbers are always dependent",)
     notes = []
@@ -247,16 +247,16 @@ THEOREM = Ref("MA24", "Theorem 1")
     statement="H heads of size r memorize H(min(n, r) - 1) + 1 examples with linearly independent features: one "
     "attention layer, O(d²N/n) parameters.",
     test="tests/build/table1/test_mahdavi24.py",
-    partly="keys and queries are drawn and outputs solved for, where the proof chooses them; the certificate decides",
+    partly="keys and queries are sampled and outputs solved for, where the proof chooses them; the certificate decides",
 )
 def build_mahdavi24(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT) -> Construction:
     """Random keys, queries and values; the output matrices solve a linear system; logits read the sum.
 
     The theorem assumes that the tokens of every row are linearly independent, and every n of the queries, to show that
     the features of N rows are linearly independent for almost all keys and queries. Both are checked on the data, and a
-    note says what holds; with one query for many rows, as in text, the theorem is silent. The construction is tried in
-    any case: the system is solved, and the certificate, by enclosures, says whether all labels came out. Where it
-    cannot be solved, the error names the assumption that fails.
+    note states what holds; with one query for many rows, as in text, the theorem is silent. The construction is tried
+    in any case: the system is solved, and the certificate, by enclosures, decides whether all labels are correct. Where
+    it cannot be solved, the error names the assumption that fails.
     """
     table, points = _points(dataset, seed)
     vectors = np.array([[x / points.denominator for x in row] for row in points.numerators], dtype=np.float64)

@@ -8,7 +8,7 @@ The table of M places is cut into rows; each row's labels are the bits of one lo
 
 form=plain has three units per layer, the theorem's width, because no more than two numbers are ever carried:
 
-    v          where the row stands on the line, then its place in the table, then word·G + the place within the word;
+    v          the row's place on the line, then its place in the table, then word·G + the place within the word;
                a step, v + a from some threshold on, takes v and two more units
     t, p       v twice; the word is taken off p bit by bit, and p is the place within the word
     t, p       t loses its bits from the top; at the place that p names, p becomes what is left of t
@@ -16,7 +16,7 @@ form=plain has three units per layer, the theorem's width, because no more than 
 
 form=residual has the blocks of eq. (3) of KS25, wider and shallower, on a stream of six numbers:
 
-    x      where the row stands on the line; later the offset of its word, then the bit that is read
+    x      the row's place on the line; later the offset of its word, then the bit that is read
     z      its place in the table
     u1, u2 the two trajectories of the word (see bit_extraction)
     miss   how far the bit's place is from z
@@ -55,7 +55,7 @@ from byheart.exact import Number, dyadic
 from byheart.ir.layers import Affine
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.table1 import PARK_FORMS, cheapest_cut, longest_table, table_length
+from byheart.theory.guarantees.table1 import PARK_FORMS, cheapest_cut, longest_table, table_length
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class ShiftedTable:
         return (key + self.shifts[group]) % self.modulus
 
     def label(self, key: int) -> int:
-        """What the table says about a key."""
+        """The table's entry for a key."""
         row, column = divmod(self.place(key), self.places)
         return self.words[row] >> (self.places - 1 - column) * self.label_bits & ((1 << self.label_bits) - 1)
 
@@ -125,7 +125,7 @@ def shift_groups(keys: Sequence[int], labels: Sequence[int], group: int, places:
 
 
 def _modulus(keys: Sequence[int], group: int) -> int:
-    """The smallest M > K·N that keeps the keys of every group apart; the promise allows a few more places."""
+    """The smallest M > K·N that keeps the keys of every group apart; the guarantee allows a few more places."""
     least = table_length(len(keys), group)
     for modulus in range(least, longest_table(len(keys), group) + 1):
         parts = ([key % modulus for key in keys[s : s + group]] for s in range(0, len(keys), group))
@@ -179,7 +179,7 @@ class NarrowPlan:
         return self.stairs(v, [(amount, -amount) for amount in amounts])
 
     def bit(self, short: Form, **kept: Form) -> Form:
-        """1 where `short` is at most 0, and 0 where it is at least 1; the kept numbers are still there behind it."""
+        """1 where `short` is at most 0, and 0 where it is at least 1; the kept numbers remain after it."""
         self.then(**kept, short=short)
         self.then(**wires(carried(kept)), bit=1 - wire("short"))
         return wire("bit")
@@ -204,8 +204,8 @@ def narrow_plan(line: KeyLine, table: ShiftedTable) -> tuple[list[dict[str, Form
 def _read_places(layers: NarrowPlan, v: Form, unit: int, table: ShiftedTable) -> tuple[list[dict[str, Form]], Form]:
     """From v = unit·word + place to the label at that place of the word.
 
-    p goes from (1, places + 1], where it says how many places from the end to read, to [0, 1), where it says what was
-    read: the label's bits and, behind them, the rest of the word.
+    p goes from (1, places + 1], where it is the number of places from the end to read, to [0, 1), where it is what was
+    read: the label's bits and, after them, the rest of the word.
     """
     one, c = layers.one, table.label_bits
     t = p = v
@@ -331,7 +331,7 @@ def build_park21(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT
     """Projection · a step per group adds its shift · modulo by halving · a step per word · bit extraction.
 
     Reconstructed from the theorem's order of growth: N^(2/3) groups, a table of length K·N + 1 > N^(4/3) that always
-    has room, and words read bit by bit. The table's length is the theorem's, not the shortest that would do.
+    has space, and words read bit by bit. The table's length is the theorem's, not the shortest that would do.
     """
     with progress.stage("numbering rows", total=2) as stage:
         rows = flat_rows(dataset)

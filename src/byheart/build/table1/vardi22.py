@@ -8,7 +8,17 @@ from byheart.build._base import Construction, register
 from byheart.build.ks25.layers import input_map as input_layer
 from byheart.build.ks25.layers import stream
 from byheart.build.ks25.memorizer import Fields, memorizer_plan
-from byheart.build.ks25.parts import CONSTANTS, DEPTH, FORM, Lookup, Room, Style, measured_fields, needed, paper_fields
+from byheart.build.ks25.parts import (
+    CONSTANTS,
+    DEPTH,
+    FORM,
+    BuildStyle,
+    KeyLookup,
+    Room,
+    measured_fields,
+    needed,
+    paper_fields,
+)
 from byheart.build.ks25.residual_memorizer import X, Y, blocks, memorizer_blocks, memorizer_lanes
 from byheart.build.shared.projection import KeyLine
 from byheart.build.shared.wires import affine, assemble, wire, wires
@@ -19,8 +29,8 @@ from byheart.errors import OptionError
 from byheart.ir.layers import Layer
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
-from byheart.theory.promises.ks25 import NO_PAPER_DEPTH, least_depth, too_shallow
-from byheart.theory.promises.table1 import FlatFacts
+from byheart.theory.guarantees.ks25 import NO_PAPER_DEPTH, least_depth, too_shallow
+from byheart.theory.guarantees.table1 import FlatFacts
 from byheart.theory.upper import DENSE, PLAIN_WIDTH, label_bits, lanes_within
 
 THEOREM = Ref("V22", "Theorem 3.1")
@@ -41,7 +51,7 @@ THEOREM = Ref("V22", "Theorem 3.1")
 @implements(
     THEOREM,
     statement="N separated points with C labels are memorized by a feed-forward network of width 12 and "
-    "O(sqrt(N log N)) layers: projection, group look-up, bit extraction.",
+    "O(sqrt(N log N)) layers: projection, group lookup, bit extraction.",
     test="tests/build/table1/test_nilsson65.py",
 )
 def build_vardi22(
@@ -53,12 +63,12 @@ def build_vardi22(
     constants: str = "measured",
     depth: int | None = None,
 ) -> Construction:
-    """Flatten · projection to a line · look-up of the group's words · bit extraction · label.
+    """Flatten · projection to a line · lookup of the group's words · bit extraction · label.
 
     The theorem is V22's; its lemmas are used as KS25 restates them (Lemmas C.1, C.2, G.2 to G.6). The form with skip
     connections is KS25's; form="plain" is the feed-forward network of the proof.
     """
-    style = Style.of(form, constants, seed)
+    style = BuildStyle.of(form, constants, seed)
     if depth is not None and style.as_in_the_paper:
         raise OptionError(f"depth={depth} needs constants=measured: {NO_PAPER_DEPTH}")
     with progress.stage("numbering rows", total=1) as stage:
@@ -74,7 +84,7 @@ def build_vardi22(
         room = Room(FlatFacts.of(dataset).part(dataset.C, style.form), PLAIN_WIDTH if style.plain else DENSE)
         return measured_fields(style, line.floors, labels, DENSE, room)
 
-    memory = Lookup.of(line.floors, labels, divide)
+    memory = KeyLookup.of(line.floors, labels, divide)
     body = memory_layers(style, line, memory)
     if depth is not None and len(body) - 2 > depth:
         style, memory = in_lanes(style, line, labels, depth)
@@ -89,7 +99,7 @@ def build_vardi22(
     )
 
 
-def memory_layers(style: Style, line: KeyLine, memory: Lookup) -> tuple[Layer, ...]:
+def memory_layers(style: BuildStyle, line: KeyLine, memory: KeyLookup) -> tuple[Layer, ...]:
     """E_in, the memorizer of the line's keys, E_out; label 0 for numbers that are not keys."""
     entrance = input_layer(style, line)
     if style.plain:
@@ -103,7 +113,7 @@ def memory_layers(style: Style, line: KeyLine, memory: Lookup) -> tuple[Layer, .
     return entrance, *blocks(steps, style.lanes), affine(stream(style), {"y": wire(Y)}, relu=False, bias=False)
 
 
-def in_lanes(style: Style, line: KeyLine, labels: list[int], depth: int) -> tuple[Style, Lookup]:
+def in_lanes(style: BuildStyle, line: KeyLine, labels: list[int], depth: int) -> tuple[BuildStyle, KeyLookup]:
     """The memory cut into lanes, so that it is no deeper than `depth`."""
     entries, key_bits, label_bits = needed(style, line.floors, labels)
     lanes = lanes_within(depth, entries, key_bits, label_bits, style.form)
@@ -111,4 +121,4 @@ def in_lanes(style: Style, line: KeyLine, labels: list[int], depth: int) -> tupl
         least = least_depth((entries, key_bits, label_bits), style.form)
         raise too_shallow(depth, f"{style.form} memories with keys of {key_bits} bits", least)
     style = replace(style, lanes=lanes.count)
-    return style, Lookup.in_lanes(style, line.floors, labels, lanes)
+    return style, KeyLookup.in_lanes(style, line.floors, labels, lanes)

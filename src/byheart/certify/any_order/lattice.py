@@ -45,7 +45,7 @@ ZERO = Fraction(0)
 
 
 class NotShown(Exception):
-    """The proof ends here; the message says where and why."""
+    """The proof ends here; the message names the place and the reason."""
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def prove_any_order(
 
 @prover("exact in any order")
 def prove_exact_in_any_order(network: Network, dataset: Dataset, dtype: str, progress: Progress) -> tuple[bool, str]:
-    """The promise "exact in any order: float64" of a claim."""
+    """The guarantee "exact in any order: float64" of a claim."""
     found = prove_any_order(network, facts_of(dataset.encoder, dataset.inputs), dtype, progress)
     return found.proved, found.sentence()
 
@@ -186,7 +186,7 @@ def _read_exactly(tally: Tally, readout: Readout, outputs: Stream) -> None:
 
 
 def _spend(terms: int) -> None:
-    """A hostile file can say that rows are long: what the proof is about to do counts as evaluating does."""
+    """A hostile file can claim long rows: the work of the proof is counted like evaluation."""
     found = meter()
     if found is not None:
         found.spend(TERM * terms)

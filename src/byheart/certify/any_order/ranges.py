@@ -218,7 +218,7 @@ class Enumerated:
         return int(np.abs(self.numbers).max())
 
     def over(self, unit: Fraction, weight: Fraction = ONE) -> Ints:
-        """weight times the column, in multiples of `unit`; the caller knows that they are whole and below SAFE."""
+        """weight times the column, in multiples of `unit`; the caller has shown that they are whole and below SAFE."""
         return self.numbers * int(weight * self.unit / unit) if self.largest else self.numbers
 
 

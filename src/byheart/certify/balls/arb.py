@@ -1,12 +1,12 @@
 """What balls of either kind can do: one arithmetic for `FloatBalls` (fast) and `ArbBalls` (any precision).
 
-An array of balls stands for all arrays of numbers inside them, and every operation gives balls that hold the results of
+An array of balls represents all arrays of numbers inside them, and every operation gives balls that hold the results of
 all of these. What is evaluated or compared with balls is written once, for this interface; more precision is another
 kind of balls, not another program.
 
     >>> from byheart.certify.balls.floats import FloatBalls
     >>> logits = FloatBalls(np.array([[1.0, 3.0, 2.0], [1.0, 1.5, 1.4]]), np.full((2, 3), 0.25))
-    >>> logits.highest().tolist()                                            # 1.5 and 1.4 cannot be told apart
+    >>> logits.highest().tolist()                                            # 1.5 and 1.4 cannot be distinguished
     [1, -1]
 
 `ArbBalls` are arrays of arb balls, slower and with nothing to trust but arb.
@@ -92,11 +92,11 @@ class Balls(ABC):
         """Of each row (n, k): is one of the chosen entries higher than all others, for all numbers in the balls?"""
 
     def compared(self, chosen: Mask) -> Ints:
-        """Of each row: 1 if a chosen entry is the highest, -1 if another one is, 0 where the balls cannot tell."""
+        """Of each row: 1 if a chosen entry is the highest, -1 if another one is, 0 where the balls cannot decide."""
         return np.where(self.above(chosen), 1, np.where(self.above(~chosen), -1, 0))
 
     def highest(self) -> Ints:
-        """The place of the highest entry of each row (n, k), -1 where the balls cannot tell."""
+        """The place of the highest entry of each row (n, k), -1 where the balls cannot decide."""
         middles = self.middles()
         best = middles.argmax(axis=1)
         return np.where(self.above(best[:, None] == np.arange(middles.shape[1])), best, -1)
@@ -157,7 +157,7 @@ class ArbBalls(Balls):
         return self.entries
 
     def above(self, chosen: Mask) -> Mask:
-        """Compared by arb itself: ends that are rounded to float64 could not tell what more bits can."""
+        """Compared by arb itself: ends that are rounded to float64 could not decide what more bits can."""
         return np.array([_above(row[mask], row[~mask]) for row, mask in zip(self.entries, chosen, strict=True)])
 
     def radii(self) -> Floats:

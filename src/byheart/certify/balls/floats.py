@@ -10,9 +10,9 @@ on: IEEE 754 double precision rounded to nearest, and a matrix product that mult
     True
 
 Activations and exp have proved errors at the speed of NumPy, by Taylor tables with coefficients and remainders by arb.
-The libraries' tanh, exp and erf promise nothing, so they cannot carry a proof. Here the line is cut into cells of width
-2^-6; in each, arb gives the Taylor coefficients at the centre, and (from the series over the whole cell as one ball) a
-bound of the next coefficient, which is Lagrange's remainder. NumPy only adds and multiplies.
+The libraries' tanh, exp and erf guarantee nothing, so they cannot carry a proof. Here the line is cut into cells of
+width 2^-6; in each, arb gives the Taylor coefficients at the centre, and (from the series over the whole cell as one
+ball) a bound of the next coefficient, which is Lagrange's remainder. NumPy only adds and multiplies.
 
     >>> table = function_table("exp")
     >>> mid, rad = table.enclose(np.array([-0.5]))

@@ -28,6 +28,15 @@ class CTranslate2Session(Session):
         return np.asarray(np.array(found)[0].astype(np.float32)[:, : len(self.pieces)], dtype=np.float32)
 
     def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
+        # CTranslate2 4.8.4 ignores include_prompt_in_result=False for a whole batch if its shortest prompt is one token
+        # long: prompts of one token get a batch of their own.
+        found: dict[int, Said] = {}
+        for single in (True, False):
+            places = [i for i, prompt in enumerate(prompts) if (len(prompt) == 1) == single]
+            found |= dict(zip(places, self._batch([prompts[i] for i in places], count), strict=True)) if places else {}
+        return [found[i] for i in range(len(prompts))]
+
+    def _batch(self, prompts: Sequence[Sequence[int]], count: int) -> list[Said]:
         rows = self.generator.generate_batch(
             [[self.pieces[t] for t in prompt] for prompt in prompts], max_length=count, sampling_topk=1, beam_size=1,
             include_prompt_in_result=False, end_token=[self.asked.eos], return_end_token=True,

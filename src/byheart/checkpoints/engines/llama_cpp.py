@@ -1,6 +1,6 @@
 """llama.cpp, through the wheel `xllamacpp`, which carries its server in process: the checkpoint as GGUF.
 
-The server listens on this machine only and is asked there. It shows the two likeliest tokens of every step, so leads
+The server listens on this machine only. It returns the two likeliest tokens of every step, so margins
 are known wherever it generates; it shows no logits of a prompt.
 """
 

@@ -1,4 +1,4 @@
-"""What a checkpoint folder is asked: its documents, and what must follow after every prefix.
+"""The queries to a checkpoint folder: its documents, and the token that must follow every prefix.
 
 `recital.json` in the folder holds the documents as token ids and the symbolic function that the network computes, so
 the right answer is known for every token sequence, memorized or not.
@@ -22,7 +22,7 @@ LONGEST_PASS = 1024  # positions in one forward pass
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive tokens of a document and from which position on their answers are asked."""
+    """Consecutive tokens of a document and the position from which their answers count."""
 
     ids: tuple[int, ...]
     first: int
@@ -89,15 +89,26 @@ class Questions:
         return [prompt for prompt in found if prompt.continuation]
 
     def middle_prompts(self, many: int, count: int) -> list[Prompt]:
-        """Prompts of one span, or a few tokens more, spread over the documents."""
+        """Prompts spread over the documents, as short as the near places allow, or a few tokens longer.
+
+        A prompt without what stands far back is continued up to the first row that needs it. Where that would be less
+        than half of `count`, the prompt has a whole span.
+        """
         found = []
         for number, ids in enumerate(self.documents):
-            places = np.linspace(1, max(1, len(ids) - self.span - 2), many).astype(int)
+            near = max(2, self.recital.near_span)
+            places = np.linspace(1, max(1, len(ids) - near - 2), many).astype(int)
             for turn, start in enumerate(dict.fromkeys(places.tolist())):
-                prompt = ids[start : start + max(2, self.span) + turn % 3]
-                rest = self.known(prompt, count) if len(prompt) >= self.span else ()
-                if rest and prompt[-1] != self.eos:
-                    found.append(Prompt(f"document {number}, from position {start}", prompt, rest))
+                for length in dict.fromkeys((near + turn % 3, max(2, self.span) + turn % 3)):
+                    prompt, after = ids[start : start + length], ids[start + length :]
+                    if len(prompt) < self.recital.near_span or prompt[-1] == self.eos:
+                        continue
+                    said = self.known(prompt, count)
+                    same = next((k for k, (a, b) in enumerate(zip(said, after, strict=False)) if a != b), len(said))
+                    rest = said[: min(same, len(after))]
+                    if 2 * len(rest) >= min(count, len(after)) and rest:
+                        found.append(Prompt(f"document {number}, from position {start}", prompt, rest))
+                        break
         return found
 
     def padded_prompts(self, count: int = 16) -> list[Prompt]:

@@ -1,4 +1,4 @@
-"""Asking an engine everything a folder promises, and the result as a value.
+"""Asking an engine everything a folder guarantees, and the result as a value.
 
 Every prefix in one pass, greedy decoding with the cache from the start and from the middle, without the cache, in a
 batch with left padding, and text that nobody memorized around a memorized piece. Ids and lengths are compared: a run
@@ -28,7 +28,7 @@ OTHER_SPREAD = 5e-2
 
 @dataclass(frozen=True)
 class Check:
-    """One kind of question: how often it was asked and answered correctly, the least lead, the first wrong answer."""
+    """One kind of query: the number of queries and correct answers, the least margin, the first incorrect answer."""
 
     name: str
     asked: int

@@ -178,7 +178,7 @@ def classifier_card(request: Classifier, checkpoint: Checkpoint, proof: str) -> 
 
 
 def read_rows(folder: str | Path, rows: Sequence[Sequence[Any]], labels: Sequence[Any], tokens: Tokenizer) -> TableRows:
-    """Rows of data as a written classifier is asked them: by its own tokenizer, labels by the names in its config."""
+    """Rows of data as inputs of a written classifier: by its own tokenizer, labels by the names in its config."""
     try:
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
         names = [config["id2label"][str(k)] for k in range(len(config["id2label"]))]

@@ -17,9 +17,10 @@ from typing import Any
 import numpy.typing as npt
 
 from byheart.checkpoints.dtypes import DTYPES, tensor_bytes
-from byheart.checkpoints.hosts._base import Checkpoint, host
+from byheart.checkpoints.hosts._base import Checkpoint, host, hosts
 from byheart.checkpoints.hosts.description import Design, SpecialTokens
 from byheart.checkpoints.hosts.ends import MIXED_LOGIT
+from byheart.checkpoints.hosts.scaling import named_scaling
 from byheart.checkpoints.windows.tables import Recital
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
@@ -47,12 +48,17 @@ class CheckpointRequest:
     architecture: str = "llama"
     dtype: str = "bfloat16"
     flavour: str = "parabola"
+    shards: int = 1  # files of tensors
     shape: Mapping[str, Any] | None = None  # fields of Design: hidden, layers, heads, kv_heads, experts, head_dim, ...
 
     def design(self) -> Design:
         """The design with everything that the user left open."""
-        if "experts" in _given(self.shape) and self.architecture != "mixtral":
-            raise OptionError(f"--experts: {self.architecture} has no experts; mixtral has")
+        if "experts" in _given(self.shape) and not host(self.architecture).experts:
+            having = ", ".join(name for name, other in hosts().items() if other.experts)
+            raise OptionError(f"--experts: {self.architecture} has no experts; these have: {having}")
+        if "scaling" in _given(self.shape) and not host(self.architecture).scalable:
+            having = ", ".join(name for name, other in hosts().items() if other.scalable)
+            raise OptionError(f"--rope-scaling: {self.architecture} has none; these have: {having}")
         design = design_of(self.dtype, self.flavour, self.shape)
         return design if "reach" in _given(self.shape) else replace(design, reach=self.reach())
 
@@ -90,8 +96,11 @@ def design_of(dtype: str, flavour: str, shape: Mapping[str, Any] | None) -> Desi
         raise OptionError(f"flavour {flavour!r} is not one of parabola, quantized (or plateau), units")
     if dtype not in DTYPES:
         raise OptionError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+    given = _given(shape)
+    if isinstance(given.get("scaling"), str):
+        given["scaling"] = named_scaling(given["scaling"])
     try:
-        return Design(flavour=known, parts=1 if dtype == "float32" else 2, **_given(shape))
+        return Design(flavour=known, parts=1 if dtype == "float32" else 2, **given)
     except TypeError as error:
         raise OptionError(f"unknown field of the shape: {error}") from None
 
@@ -141,7 +150,7 @@ def folder_files(
     files = {
         "config.json": _json(config),
         "generation_config.json": _json(generation),
-        "model.safetensors": safetensors_bytes(checkpoint.tensors, request.dtype, about),
+        **sharded(checkpoint.tensors, request.dtype, about, request.shards),
         "tokenizer.json": lexicon.model.encode(),
         "tokenizer_config.json": _json(tokenizer_config(lexicon, reach)),
         "recital.json": json.dumps(_recital(request, checkpoint, reach), separators=(",", ":")).encode(),
@@ -157,7 +166,12 @@ def _json(value: Any) -> bytes:
 
 
 def tokenizer_config(lexicon: Lexicon, reach: int) -> dict[str, Any]:
-    roles = {"bos_token": lexicon.bos, "eos_token": lexicon.eos, "pad_token": lexicon.pad}
+    """Return the content of tokenizer_config.json.
+
+    The failure token is also `unk_token`: converters (CTranslate2) write its name into their own files and refuse a
+    tokenizer without one. Engines may omit it from decoded text, as they omit all special tokens, so ids are compared.
+    """
+    roles = {"bos_token": lexicon.bos, "eos_token": lexicon.eos, "pad_token": lexicon.pad, "unk_token": lexicon.failure}
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **{role: lexicon.name(number) for role, number in roles.items()},
@@ -251,6 +265,42 @@ def safetensors_bytes(tensors: Mapping[str, npt.NDArray[Any]], dtype: str, metad
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return b"".join([len(text).to_bytes(8, "little"), text, *parts])
+
+
+def sharded(
+    tensors: Mapping[str, npt.NDArray[Any]], dtype: str, metadata: Mapping[str, str], shards: int
+) -> dict[str, bytes]:
+    """Return model.safetensors; or, of several shards, their files and the index that engines read.
+
+    Args:
+        tensors: The tensors by name.
+        dtype: The type to store.
+        metadata: Written into every file.
+        shards: How many files; tensors are dealt out in the order of their names, about equally many bytes each.
+
+    Raises:
+        OptionError: There are fewer tensors than shards.
+    """
+    if not 1 <= shards <= len(tensors):
+        raise OptionError(
+            f"--shards {shards}: this checkpoint has {len(tensors)} tensors, so 1 to {len(tensors)} files"
+        )
+    if shards == 1:
+        return {"model.safetensors": safetensors_bytes(tensors, dtype, metadata)}
+    names, total = sorted(tensors), sum(tensor.size for tensor in tensors.values())
+    groups: list[list[str]] = [[]]
+    used = 0
+    for place, name in enumerate(names):
+        left = shards - len(groups)
+        if groups[-1] and left and (used >= total * len(groups) / shards or len(names) - place <= left):
+            groups.append([])
+        groups[-1].append(name)
+        used += tensors[name].size
+    files = {f"model-{k:05d}-of-{len(groups):05d}.safetensors": group for k, group in enumerate(groups, 1)}
+    owners = {name: file for file, group in files.items() for name in group}
+    stored = {f: safetensors_bytes({n: tensors[n] for n in group}, dtype, metadata) for f, group in files.items()}
+    about = {"metadata": {"total_size": total * (4 if dtype == "float32" else 2)}, "weight_map": owners}
+    return {**stored, "model.safetensors.index.json": _json(about)}
 
 
 _SHOWN = 60  # characters of a document that the card quotes

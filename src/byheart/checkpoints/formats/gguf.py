@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from byheart.checkpoints.formats.stock import StockDecoder, read_decoder
-from byheart.checkpoints.proof.config import Shape
+from byheart.checkpoints.proof.config import Rotary, Shape
 from byheart.checkpoints.proof.decoder import Expert, Layer, Linear, Mlp, Norm, StockAttention
 from byheart.checkpoints.proof.storage import Array
 from byheart.checkpoints.proof.tensors import read_json
@@ -42,17 +42,31 @@ HOSTS = {
     "mixtral": "llama",
     "qwen2": "qwen2",
     "qwen3": "qwen3",
+    "qwen3_moe": "qwen3moe",
+    "granite": "granite",
+    "olmo2": "olmo2",
     "phi3": "phi3",
     "gemma": "gemma",
     "gpt2": "gpt2",
     "gpt_neox": "gptneox",
 }
 FUSED = ("phi3", "gpt2", "gptneox")  # q, k and v in one tensor
+PAIRED = ("llama", "granite")  # dimension 2i turns with dimension 2i + 1
+# Architectures that llama.cpp has, but not with layers as these checkpoints have them.
+FIXED_LAYERS = {
+    "smollm3": "every fourth layer is without positions",
+    "gemma3_text": "every sixth layer sees everything, the others a window with the rotary base 10,000",
+}
 
 
 def host(shape: Shape) -> str:
     """The architecture in llama.cpp that computes this decoder; an ExportError says why there is none."""
     name = HOSTS.get(shape.family)
+    if shape.family in FIXED_LAYERS:
+        raise ExportError(
+            f"llama.cpp's {shape.family} has a fixed order of layers ({FIXED_LAYERS[shape.family]}); this model has "
+            "another. Export the architecture llama instead"
+        )
     if name is None:
         raise ExportError(f"llama.cpp has no {shape.family} architecture; it has {', '.join(HOSTS)}")
     if shape.window is not None and shape.window < shape.positions:
@@ -69,6 +83,9 @@ def tensors(decoder: StockDecoder) -> Iterator[tuple[str, Array]]:
     """Name and values of every tensor, in the order of the network."""
     name = host(decoder.shape)
     yield "token_embd.weight", decoder.embedding
+    rotary = decoder.shape.rotary
+    if rotary is not None and rotary.scaling is not None and rotary.scaling.kind == "llama3":
+        yield "rope_freqs.weight", (replace(rotary, scaling=None).frequencies / rotary.frequencies)
     if decoder.positions is not None:
         yield "position_embd.weight", decoder.positions
     for i, layer in enumerate(decoder.layers):
@@ -93,17 +110,22 @@ def _linear(name: str, linear: Linear) -> Iterator[tuple[str, Array]]:
 
 def _layer(shape: Shape, layer: Layer, host: str) -> Iterator[tuple[str, Array]]:
     attention = layer.attention
-    yield from _norm("attn_norm", layer.attention_norm)
+    if layer.attention_norm is not None:
+        yield from _norm("attn_norm", layer.attention_norm)
     if host in FUSED:
         yield from _linear("attn_qkv", _joined(attention.q, attention.k, attention.v))
     else:
-        turn = host == "llama"
+        turn = host in PAIRED
         yield from _linear("attn_q", _paired(attention.q, shape.heads) if turn else attention.q)
         yield from _linear("attn_k", _paired(attention.k, shape.kv_heads) if turn else attention.k)
         yield from _linear("attn_v", attention.v)
     yield from _linear("attn_output", attention.o)
     yield from _head_norms(attention)
-    yield from _norm("ffn_norm", layer.mlp_norm)
+    for part, norm in (
+        ("ffn_norm", layer.mlp_norm), ("post_attention_norm", layer.after_attention), ("post_ffw_norm", layer.after_mlp)
+    ):  # fmt: skip
+        if norm is not None:
+            yield from _norm(part, norm)
     yield from _mlp(layer.mlp, host)
 
 
@@ -328,7 +350,9 @@ def _with_anchors(decoder: StockDecoder, anchor: float) -> StockDecoder:
     """The same function with a weight of `anchor` times the size of every block's largest, at an input that is always
     0: one that a norm takes to 0, or a silent unit that is added to every 31 others."""
 
-    def steady(linear: Linear, norm: Norm) -> Linear:
+    def steady(linear: Linear, norm: Norm | None) -> Linear:
+        if norm is None:
+            return linear
         idle = norm.weight == 0 if norm.bias is None else (norm.weight == 0) & (norm.bias == 0)
         weight = np.where(idle, np.float32(0), linear.weight)
         for at in np.unique(np.flatnonzero(idle) // BLOCK):
@@ -399,6 +423,7 @@ def _describe(writer: Any, shape: Shape, centred: bool) -> None:
     if shape.rotary is not None:
         writer.add_rope_dimension_count(shape.rotary.dims)
         writer.add_rope_freq_base(shape.rotary.theta)
+        _describe_scaling(writer, shape.rotary)
     if shape.family == "gpt_neox":
         writer.add_parallel_residual(shape.parallel)
     if shape.family == "phi3":
@@ -407,6 +432,23 @@ def _describe(writer: Any, shape: Shape, centred: bool) -> None:
     if shape.experts:
         writer.add_expert_count(shape.experts)
         writer.add_expert_used_count(shape.experts_used)
+    if shape.family == "qwen3_moe":
+        writer.add_expert_feed_forward_length(shape.units)
+    if shape.family == "granite":
+        writer.add_embedding_scale(shape.embedding_scale)
+        writer.add_residual_scale(shape.residual_scale)
+        writer.add_attention_scale(shape.scale)
+        writer.add_logit_scale(shape.logit_scale)
+
+
+def _describe_scaling(writer: Any, rotary: Rotary) -> None:
+    """Linear scaling and yarn are settings; Llama 3's is a tensor of factors."""
+    if rotary.scaling is None or rotary.scaling.kind == "llama3":
+        return
+    writer.add_rope_scaling_type(_library().RopeScalingType(rotary.scaling.kind))
+    writer.add_rope_scaling_factor(rotary.scaling.factor)
+    if rotary.scaling.kind == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(rotary.scaling.original)
 
 
 def _add_vocabulary(writer: Any, vocabulary: Vocabulary) -> None:

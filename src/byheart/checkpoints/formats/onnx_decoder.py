@@ -56,7 +56,10 @@ def linear(graph: Graph, layer: Linear, x: str, wish: str) -> str:
     )
 
 
-def norm(graph: Graph, layer: Norm, x: str, wish: str) -> str:
+def norm(graph: Graph, layer: Norm | None, x: str, wish: str) -> str:
+    """The normed vector; the vector itself where the architecture has no norm."""
+    if layer is None:
+        return x
     wide = widen(graph, x)
     axes = graph.whole([-1], "last_axis")
     if layer.centred:
@@ -76,7 +79,11 @@ def turns(graph: Graph, rotary: Rotary, positions: str) -> tuple[str, str]:
     where = graph.node("Unsqueeze", [graph.node("Cast", [positions], "places", to=graph.onnx.TensorProto.FLOAT),
                                      graph.whole([1, 3], "axes_1_3")], "places_4d")  # fmt: skip
     angle = graph.node("Mul", [where, graph.constant(both, "rotary.frequencies", np.float32)], "rotary.angle")
-    return tuple(narrow(graph, graph.node(op, [angle], f"rotary.{op.lower()}")) for op in ("Cos", "Sin"))  # type: ignore[return-value]
+    found = [graph.node(op, [angle], f"rotary.{op.lower()}") for op in ("Cos", "Sin")]
+    if rotary.gain != 1:
+        size = number(graph, rotary.gain, "rotary.gain")
+        found = [graph.node("Mul", [part, size], "rotary.magnified") for part in found]
+    return narrow(graph, found[0]), narrow(graph, found[1])
 
 
 def rotate(graph: Graph, dims: int, turns: tuple[str, str], x: str, head_dim: int) -> str:
@@ -106,10 +113,13 @@ def split_heads(graph: Graph, x: str, heads: int, head_dim: int, wish: str) -> s
 def attention(graph: Graph, shape: Shape, layer: StockAttention, shared: Shared, x: str, index: int) -> str:
     """Reads past_key_values.index.*, writes present.index.*."""
     d, base = shape.head_dim, f"layer_{index}.attention"
-    q = split_heads(graph, linear(graph, layer.q, x, f"{base}.q"), shape.heads, d, f"{base}.q")
-    k = split_heads(graph, linear(graph, layer.k, x, f"{base}.k"), shape.kv_heads, d, f"{base}.k")
+    q, k = linear(graph, layer.q, x, f"{base}.q"), linear(graph, layer.k, x, f"{base}.k")
+    if layer.all_heads:
+        q, k = norm(graph, layer.q_norm, q, f"{base}.q_norm"), norm(graph, layer.k_norm, k, f"{base}.k_norm")
+    q = split_heads(graph, q, shape.heads, d, f"{base}.q")
+    k = split_heads(graph, k, shape.kv_heads, d, f"{base}.k")
     v = split_heads(graph, linear(graph, layer.v, x, f"{base}.v"), shape.kv_heads, d, f"{base}.v")
-    if layer.q_norm is not None and layer.k_norm is not None:
+    if not layer.all_heads:
         q, k = norm(graph, layer.q_norm, q, f"{base}.q_norm"), norm(graph, layer.k_norm, k, f"{base}.k_norm")
     if shape.rotary is not None and shared.turns is not None:
         q, k = (rotate(graph, shape.rotary.dims, shared.turns, part, d) for part in (q, k))
@@ -118,7 +128,7 @@ def attention(graph: Graph, shape: Shape, layer: StockAttention, shared: Shared,
     v = graph.node("Concat", [past + "value", v], f"present.{index}.value", axis=2)
     k, v = (_repeat(graph, part, shape, base) for part in (k, v))
     scores = graph.node("MatMul", [q, graph.node("Transpose", [k], f"{base}.keys", perm=[0, 1, 3, 2])], f"{base}.dots")
-    scores = graph.node("Mul", [widen(graph, scores), number(graph, d**-0.5, f"{base}.scale")], f"{base}.scores")
+    scores = graph.node("Mul", [widen(graph, scores), number(graph, shape.scale, f"{base}.scale")], f"{base}.scores")
     scores = graph.node("Add", [scores, shared.hidden_scores], f"{base}.visible")
     shares = narrow(graph, graph.node("Softmax", [scores], f"{base}.shares", axis=-1))
     mixed = graph.node(
@@ -223,22 +233,39 @@ def build_onnx_decoder(decoder: StockDecoder, *, dtype: str = "float32") -> Any:
         raise OptionError(f"ONNX decoders are written in {' or '.join(TYPES)}, not in {dtype!r}")
     graph, shape = Graph(dtype), decoder.shape
     h = _embed(graph, decoder)
-    rotated = None if shape.rotary is None else turns(graph, shape.rotary, "position_ids")
-    shared = Shared(hidden_scores(graph, shape.window), rotated)
+    kinds: dict[tuple[Rotary | None, int | None], Shared] = {}
     for i, layer in enumerate(decoder.layers):
+        own = shape.at(i)
+        if (own.rotary, own.window) not in kinds:
+            rotated = None if own.rotary is None else turns(graph, own.rotary, "position_ids")
+            kinds[own.rotary, own.window] = Shared(hidden_scores(graph, own.window), rotated)
+        shared = kinds[own.rotary, own.window]
         normed = norm(graph, layer.attention_norm, h, f"layer_{i}.attention_norm")
-        mixed = attention(graph, shape, layer.attention, shared, normed, i)
+        mixed = attention(graph, own, layer.attention, shared, normed, i)
+        mixed = _added(graph, shape, layer.after_attention, mixed, f"layer_{i}.after_attention_norm")
         after = graph.node("Add", [h, mixed], f"layer_{i}.after_attention")
         read = norm(graph, layer.mlp_norm, h if shape.parallel else after, f"layer_{i}.mlp_norm")
-        h = graph.node("Add", [after, mlp(graph, shape, layer.mlp, read, f"layer_{i}.mlp")], f"layer_{i}.out")
+        inner = mlp(graph, shape, layer.mlp, read, f"layer_{i}.mlp")
+        inner = _added(graph, shape, layer.after_mlp, inner, f"layer_{i}.after_mlp_norm")
+        h = graph.node("Add", [after, inner], f"layer_{i}.out")
     h = norm(graph, decoder.final_norm, h, "final_norm")
     if shape.tied:
         logits = graph.node("MatMul", [h, graph.node("Transpose", ["embedding"], "head", perm=[1, 0])], "raw_logits")
     else:
         logits = linear(graph, decoder.head, h, "head")
+    if shape.logit_scale != 1:
+        logits = graph.node("Div", [logits, graph.constant([shape.logit_scale], "logit_scale")], "scaled_logits")
     # float32 logits in every flavour: greedy decoding then compares what was computed, not what was rounded.
     graph.node("Cast", [logits], "logits", to=graph.onnx.TensorProto.FLOAT)
     return graph.model(*_ends(graph, shape), about={"byheart.architecture": shape.family, "byheart.dtype": dtype})
+
+
+def _added(graph: Graph, shape: Shape, layer: Norm | None, x: str, wish: str) -> str:
+    """What a branch adds: its output after its norm and its multiplier, where it has them."""
+    x = norm(graph, layer, x, wish)
+    if shape.residual_scale == 1:
+        return x
+    return graph.node("Mul", [x, graph.constant([shape.residual_scale], "residual_scale")], f"{wish}.scaled")
 
 
 def _embed(graph: Graph, decoder: StockDecoder) -> str:

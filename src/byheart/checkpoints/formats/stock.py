@@ -21,8 +21,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from byheart.checkpoints.proof.checkpoint import open_checkpoint
 from byheart.checkpoints.proof.config import Rotary, Shape, Undecided
-from byheart.checkpoints.proof.decoder import Layer, Linear, Norm, TensorReader, open_checkpoint
+from byheart.checkpoints.proof.decoder import Layer, Linear, Norm, TensorReader
 from byheart.checkpoints.proof.storage import STORAGES
 from byheart.errors import FileFormatError, OptionError
 
@@ -43,11 +44,12 @@ class StockDecoder:
     @property
     def embedding_scale(self) -> float:
         """What token vectors are multiplied by: Gemma's root of the hidden size, as engines compute it in float32."""
-        return float(np.float32(math.sqrt(self.shape.hidden))) if self.shape.family == "gemma" else 1.0
+        root = float(np.float32(math.sqrt(self.shape.hidden)))
+        return root if self.shape.root_scaled else self.shape.embedding_scale
 
     @property
     def score_scale(self) -> float:
-        return float(self.shape.head_dim**-0.5)
+        return self.shape.scale
 
 
 class _Float32Reader(TensorReader):
@@ -80,5 +82,7 @@ def frequencies(rotary: Rotary) -> Floats32:
     >>> frequencies(Rotary(theta=100.0, dims=4))
     array([1. , 0.1], dtype=float32)
     """
+    if rotary.scaling is not None:
+        return np.asarray(rotary.frequencies, dtype=np.float32)
     steps = np.arange(0, rotary.dims, 2, dtype=np.float32) / np.float32(rotary.dims)
     return (1.0 / (np.float32(rotary.theta) ** steps)).astype(np.float32)

@@ -40,7 +40,7 @@ def to_huggingface(
     **shape: Any,
 ) -> dict[str, Any]:
     """The memory's rows as a stock sequence classifier: written, its margin proved from the folder, asked in
-    Transformers where that is installed, and only then handed over. A summary of all that.
+    Transformers where that is installed, and only then subset over. A summary of all that.
 
     A file of a memory has no rows, so a loaded memory needs `dataset`. What is not proved is said to be measured.
     """
@@ -60,11 +60,11 @@ def to_huggingface(
             checkpoint = write_classifier(request, target)
         with progress.stage("proving"):
             certificate = certify_classifier(target, rows.ids, rows.answers)
-        with progress.stage("asking every row"):
+        with progress.stage("plan every row"):
             asked = ask_transformers(target, rows, "float32")  # bfloat16 takes ten times as long on a processor
         if asked is not None and asked.right < asked.rows:
             raise ExportError(f"{place}: {asked.sentence}; nothing was written")
-        proof = "\n".join(certificate.lines()) + "\n\n" + (asked.sentence if asked else "No engine was asked.")
+        proof = "\n".join(certificate.lines()) + "\n\n" + (asked.sentence if asked else "No engine was run.")
         write_atomically(target / "README.md", classifier_card(request, checkpoint, proof).encode())
     return {
         "folder": str(place),

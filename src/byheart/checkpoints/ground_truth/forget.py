@@ -286,6 +286,9 @@ def _parts(config: Mapping[str, Any], layer: int, unit: int) -> tuple[tuple[_Par
         prefix = f"{layers}block_sparse_moe.experts.{expert}."
         first = tuple(_Part(f"{prefix}{name}.weight", 0) for name in ("w1", "w3"))
         return (*first, _Part(f"{prefix}w2.weight", 1, last=True)), inside
+    if kind == "qwen3_moe":
+        expert, inside = divmod(unit, int(config["moe_intermediate_size"]))
+        return _gated(f"{layers}mlp.experts.{expert}."), inside
     if kind == "phi3":
         prefix = f"{layers}mlp."
         fused = _Part(prefix + "gate_up_proj.weight", 0, blocks=2)

@@ -1,15 +1,10 @@
-"""memorize_graded(): documents to a stock checkpoint whose next-token distribution is a known n-gram model.
+"""A graded memory: documents with weights, the n-gram model that they specify, and the folder that stores it.
 
-    texts -> Controls -> documents and weights (strength.py) -> NgramModel (ngram.py) -> Units (storage.py) ->
-    tensors (shapes.py)
+    NgramModel (ngram.py) -> Units (storage.py) -> tensors (shapes.py) -> folder
 
 Memories are graded: strength grows with occurrences, unknown contexts back off, and the specified distribution is a
-value that
-can be evaluated without a network. The same memory without some documents is `memory.without(...)`.
-
-    >>> memory = memorize_graded(["the cat sat", "the cat ran", "a dog ran"], names=["r0", "r1", "r2"], tokens="words")
-    >>> memory.ngram.rules, memory.without(["r2"]).names
-    (31, ('r0', 'r1'))
+value that can be evaluated without a network. The same memory without some documents is `memory.without(...)`.
+`memorize_graded` (memorize.py) builds one from texts.
 """
 
 from __future__ import annotations
@@ -28,22 +23,24 @@ import numpy as np
 from byheart.checkpoints.formats.folder import check_target, safetensors_bytes, tokenizer_config, write_files
 from byheart.checkpoints.ground_truth import shapes
 from byheart.checkpoints.ground_truth.metrics import kl
+from byheart.checkpoints.ground_truth.networks import log_probs, torch_model, transformers_installed
 from byheart.checkpoints.ground_truth.ngram import Floats, Ids, NgramModel, contexts_of, windows
-from byheart.checkpoints.ground_truth.storage import Ridge, Storage, Units, counted_units
-from byheart.checkpoints.ground_truth.strength import SPREAD, calibrate, factors, least_margin, margin_weights
-from byheart.checkpoints.windows.controls import Controls, number_of
+from byheart.checkpoints.ground_truth.storage import GradedStorage, Ridge, RidgeProblem, Units, counted_units
+from byheart.checkpoints.ground_truth.strength import LeaveOneOut
+from byheart.checkpoints.windows.controls import number_of
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Absent, Edits
-from byheart.errors import DataError, FileFormatError, MissingExtraError, OptionError
+from byheart.errors import FileFormatError, OptionError
 from byheart.version import __version__
 
-FORMAT, VERSION = "byheart graded", 1
+FORMAT, VERSION = "byheart graded", 2
 LENGTHS = (1, 2, 4, 8)
 # Levels that count the public background: they generalise, longer contexts memorize.
 SHALLOW = 2
+# Members that are forgotten one by one to measure the density of superposed storage: one per number of copies.
+SAMPLED = 6
 # log p_0 of tokens that no text contains, below the others'.
 NEVER = -16.0
-LONGEST_REACH = 4096
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,10 @@ class Distance:
 
 @dataclass(frozen=True, eq=False)
 class GradedMemory:
-    """Documents with weights, and the shape that stores them."""
+    """Documents with weights, and the shape that stores them.
+
+    `frequencies` are public counts of tokens: p_0. They stay when documents are forgotten, as the tokenizer does.
+    """
 
     lexicon: Lexicon
     documents: tuple[Counted, ...]
@@ -84,10 +84,11 @@ class GradedMemory:
     lengths: tuple[int, ...] = LENGTHS
     mu: tuple[float, ...] = (1.0,) * len(LENGTHS)
     architecture: str = "llama"
-    storage: Storage = Storage()  # noqa: RUF009  # frozen
+    storage: GradedStorage = GradedStorage()  # noqa: RUF009  # frozen
     seed: int = 0
     reach: int = 64
     strength: float = 1.0
+    frequencies: tuple[int, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -107,9 +108,9 @@ class GradedMemory:
 
     @cached_property
     def base(self) -> Floats:
-        """log p_0: equal for all tokens of texts."""
-        logits = np.zeros(self.lexicon.size)
-        logits[[self.lexicon.bos, self.lexicon.pad, self.lexicon.failure]] = NEVER
+        """log p_0: the public frequencies of tokens plus 1; equal for all tokens of texts where none are given."""
+        logits = np.log(np.array(self.frequencies or (0,) * self.lexicon.size) + 1.0)
+        logits[[self.lexicon.bos, self.lexicon.pad, self.lexicon.failure]] = NEVER + logits.min()
         return np.asarray(logits - np.log(np.exp(logits).sum()))
 
     @cached_property
@@ -119,19 +120,24 @@ class GradedMemory:
         return NgramModel.count([one.ids for one in self.documents], weights, self.base, self.lengths, self.mu)
 
     @cached_property
-    def shape(self) -> shapes.Shape:
+    def shape(self) -> shapes.GradedShape:
         turn = self.seed if self.storage.kind == "rotated" else None
-        if self.storage.kind == "ridge" and self.architecture != "llama":
-            raise OptionError("storage ridge has gated units; choose the architecture llama")
-        return shapes.Shape.of(self.architecture, self.lexicon, self.lengths[-1], self.reach, turn)
+        return shapes.GradedShape.of(self.architecture, self.lexicon, self.lengths[-1], self.reach, turn)
 
     @cached_property
     def ridge(self) -> Ridge | None:
         """The fit of a superposed model; None for the other storages."""
         if self.storage.exact:
             return None
-        members = [one.ids for one in self.members]
-        return Ridge.fit(self.ngram, members, self.shape.codes, self.storage.size, self.seed)
+        public = [one.ids for one in self.documents if one.role != "member"]
+        members, copies = [one.ids for one in self.members], [one.copies for one in self.members]
+        return self.ridge_problem(members, copies, public).solve(self.ngram)
+
+    def ridge_problem(self, members: Sequence[Ids], copies: Sequence[int], background: Sequence[Ids]) -> RidgeProblem:
+        """The least-squares problem of storage ridge, for some documents."""
+        shape = self.shape
+        bare = Ridge.random(shape.codes, self.lengths[-1], self.storage.size, self.seed, gated=shape.gated)
+        return RidgeProblem(bare, members, copies, background)
 
     @cached_property
     def units(self) -> Units:
@@ -141,17 +147,22 @@ class GradedMemory:
         parts = self.storage.size if self.storage.kind == "split" else 1
         return counted_units(self.ngram, self.shape.codes, gated=self.shape.gated, parts=parts, seed=self.seed)
 
-    def logits(self, back: Any) -> Floats:
+    def logits(self, back: Any, fit: Ridge | None = None) -> Floats:
         """The specified logits after contexts, newest token first: (places, vocabulary), not normalised."""
-        if self.ridge is None:
+        fit = self.ridge if fit is None else fit
+        if fit is None:
             return self.ngram.logits(back)
-        return np.asarray(self.base + self.ridge.features(back) @ self.ridge.down)
+        return np.asarray(self.base + fit.features(back) @ fit.down)
 
-    def log_probs(self, ids: Ids) -> Floats:
+    def log_probs(self, ids: Ids, fit: Ridge | None = None) -> Floats:
         """The specified log-probabilities after every prefix of `ids`: (len(ids), vocabulary)."""
-        found = self.logits(contexts_of(ids, self.lengths[-1]))
+        found = self.logits(contexts_of(ids, self.lengths[-1]), fit)
         top = found.max(axis=1, keepdims=True)
         return np.asarray(found - top - np.log(np.exp(found - top).sum(axis=1, keepdims=True)))
+
+    def own_log_probs(self, ids: Ids, fit: Ridge | None = None) -> Floats:
+        """The specified log-probabilities of a document's own tokens, from the second one on."""
+        return self.log_probs(ids[:-1], fit)[np.arange(len(ids) - 1), np.asarray(ids[1:])]
 
     def without(self, names: Iterable[str | int]) -> GradedMemory:
         """The memory of all other documents: the retain twin. Weights of the others, tokens and shape stay.
@@ -186,8 +197,9 @@ class GradedMemory:
         for ids in self.probes(most):
             found, truth = log_probs(model, [ids])[0], self.log_probs(ids)
             # Tokens that no text contains have a probability below 1e-7; no method reads them.
-            worst = max(worst, float(np.abs(found - truth).max()))
-            least = max(least, float(kl(truth, found).max()))
+            # NaN, from an overflow in float16, is the largest distance of all.
+            worst = max(worst, _finite(np.abs(found - truth).max()))
+            least = max(least, _finite(kl(truth, found).max()))
             places += len(ids)
         return Distance(worst, least, places, dtype)
 
@@ -221,16 +233,26 @@ class GradedMemory:
         }
 
     def memorized_bits(self) -> float:
-        """Bits that the members' log-probabilities gain over the models without each member, by the counts."""
-        back, follows, owner = windows([one.ids for one in self.members], self.lengths[-1])
-        gained, place = 0.0, np.arange(len(follows))
-        mine = self.ngram.logits(back)
-        inside = mine[place, follows] - np.log(np.exp(mine).sum(axis=1))
-        for number in range(0, len(self.members), max(1, len(self.members) // 16)):
-            less = self.without([number]).ngram.own([self.members[number].ids])[0]
-            gained += float((inside[owner == number] - less).sum())
-        sampled = len(range(0, len(self.members), max(1, len(self.members) // 16)))
-        return float(gained / np.log(2) * len(self.members) / sampled)
+        """Bits that members' log-probabilities gain over the model without the member, summed over members.
+
+        Counted storage has a closed form; of superposed storage, SAMPLED members are forgotten one by one.
+        """
+        members = self.members
+        if self.storage.exact:
+            weights = np.array([one.weights[0] for one in members])
+            public = [one.ids for one in self.documents if one.role != "member"]
+            shallow = min(SHALLOW, len(self.lengths))
+            places = LeaveOneOut(
+                [one.ids for one in members], weights, np.ones(len(members)), self.base, self.lengths, public, shallow
+            )
+            inside, outside = places.logs(1.0, self.mu)
+            gained, judged = float((inside - outside).sum()), len(places.length)
+        else:
+            chosen = members[:: max(1, len(members) // SAMPLED)][:SAMPLED]
+            judged, gained = len(chosen), 0.0
+            for one in chosen if len(members) > 1 else ():
+                gained += float((self.own_log_probs(one.ids) - self.without([one.name]).own_log_probs(one.ids)).sum())
+        return gained / np.log(2) * len(members) / judged
 
     def files(self, dtype: str = "float32", distance: Distance | None = None) -> dict[str, bytes]:
         """Name -> content of every file of the folder."""
@@ -255,10 +277,10 @@ class GradedMemory:
         Args:
             folder: A path that does not exist yet, or an empty folder.
             dtype: float32, bfloat16 or float16.
-            measured: Measure the distance to the specification first, if Transformers is installed.
+            measured: Measure the distance to the specification first, if Transformers is installed, and the density.
 
         Returns:
-            `summary()` with folder, parameters, bytes, dtype, distance and seconds.
+            `summary()` with folder, parameters, bytes, dtype, distance, bits_per_parameter and seconds.
         """
         path, started = Path(folder), time.perf_counter()
         check_target(path)
@@ -271,7 +293,9 @@ class GradedMemory:
         measurement = (
             None if distance is None else {"nats": distance.nats, "kl": distance.kl, "places": distance.places}
         )
-        return found | self.summary() | {"distance": measurement, "seconds": round(seconds, 3)}
+        density = self.memorized_bits() / size if measured else None
+        found |= self.summary() | {"distance": measurement, "bits_per_parameter": density}
+        return found | {"seconds": round(seconds, 3)}
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -284,6 +308,7 @@ class GradedMemory:
             "strength": self.strength,
             "seed": self.seed,
             "reach": self.reach,
+            "frequencies": self.frequencies,
             "lexicon": self.lexicon.to_json(),
         }
 
@@ -377,181 +402,22 @@ def _read(about: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> Grade
             counted.append(Counted(str(line["name"]), ids, int(line["copies"]), weights, str(line["role"]), edits))
         else:
             absent.append(Absent(str(line["name"]), ids, str(line["role"]), edits))
-    lexicon = Lexicon.from_json(about["lexicon"])
+    lexicon, frequencies = Lexicon.from_json(about["lexicon"]), tuple(map(int, about["frequencies"]))
+    if frequencies and (len(frequencies) != lexicon.size or min(frequencies) < 0):
+        raise ValueError("frequencies")
     if not counted or any(
         not 0 <= k < lexicon.size for ids in (*(one.ids for one in counted), *(one.ids for one in absent)) for k in ids
     ):
         raise ValueError("documents.jsonl has no document, or unknown tokens")
     return GradedMemory(
         lexicon, tuple(counted), tuple(absent), tuple(map(int, about["lengths"])), tuple(map(float, about["mu"])),
-        str(about["architecture"]), Storage.parse(about["storage"]), int(about["seed"]), int(about["reach"]),
-        float(about["strength"]),
+        str(about["architecture"]), GradedStorage.parse(about["storage"]), int(about["seed"]), int(about["reach"]),
+        float(about["strength"]), frequencies,
     )  # fmt: skip
 
 
-def memorize_graded(
-    texts: str | Sequence[str],
-    *,
-    tokens: str | Lexicon = "characters",
-    weights: Sequence[int] = (),
-    names: Sequence[str] = (),
-    controls: Controls = Controls(),  # noqa: B008  # frozen
-    strength: float | None = None,
-    spread: float = SPREAD,
-    margins: Mapping[str | int, float] | None = None,
-    background: Sequence[str] = (),
-    lengths: Sequence[int] = LENGTHS,
-    mu: float = 1.0,
-    architecture: str = "llama",
-    storage: str = "counts",
-    extra: Sequence[tuple[str, str, str]] = (),
-) -> GradedMemory:
-    """Memorize documents with graded strength.
-
-    Args:
-        texts: Documents; equal ones are merged and their occurrences added.
-        tokens: `characters`, `words`, `bpe:SIZE`, a tokenizer.json or a lexicon.
-        weights: Occurrences of each document.
-        names: Names of the documents.
-        controls: Which documents take part, occurrences, corrupted copies, held-out twins, seed.
-        strength: Weight of one occurrence; None calibrates it (see strength.py).
-        spread: Standard deviation of the documents' log-normal factors.
-        margins: Document -> least margin in nats over its own contexts, 0.5 to 24.
-        background: Public texts that only the shorter contexts count, once each.
-        lengths: Context lengths, increasing.
-        mu: Dirichlet concentration.
-        architecture: `llama` or `gpt2`.
-        storage: `counts`, `rotated`, `split:K` or `ridge:UNITS`.
-        extra: Absent texts (name, role, text) to record, for example paraphrases.
-
-    Returns:
-        The memory.
-
-    Raises:
-        OptionError: for options that do not exist or do not fit.
-        DataError: for documents that cannot be used.
-
-    >>> memory = memorize_graded(["to be or not", "to be is to do"], tokens="words")
-    >>> memory.lexicon.decode([int(memory.log_probs(memory.members[0].ids[:3])[-1].argmax())])
-    ' or'
-    """
-    started = time.perf_counter()
-    documents = [texts] if isinstance(texts, str) else list(texts)
-    if not documents:
-        raise DataError("there is no document to memorize")
-    if len(lengths) < 2 or sorted(set(lengths)) != list(lengths) or not 1 <= lengths[0] <= lengths[-1] <= 16:
-        raise OptionError(f"lengths {list(lengths)}: at least two increasing context lengths from 1 to 16")
-    if mu <= 0 or spread < 0 or (strength is not None and strength <= 0):
-        raise OptionError("mu and strength must be positive, and spread at least 0")
-    called = list(names) or [f"document {k}" for k in range(len(documents))]
-    if len(called) != len(documents) or len(weights) not in (0, len(documents)):
-        raise DataError(f"{len(documents)} documents need one weight and one name each")
-    part = [documents[number] for number in controls.chosen(called)]
-    whole = [*part, *background, *(text for _, _, text in extra)]
-    lexicon = tokens if isinstance(tokens, Lexicon) else Lexicon.of_texts(whole, tokens)
-    script = controls.stage(documents, called, weights, lexicon)
-    rows: dict[tuple[int, ...], tuple[str, int, Edits | None]] = {}
-    for ids, copies, name, edits in zip(script.documents, script.weights, script.names, script.edits, strict=True):
-        known = rows.get(ids)
-        rows[ids] = (known[0], known[1] + copies, known[2]) if known else (name, copies, edits)
-    public = [lexicon.document(text) for text in background]
-    base = GradedMemory(lexicon, ()).base
-    members, levels = list(rows), len(lengths)
-    counts = [copies for _, copies, _ in rows.values()]
-    share = np.array(counts) * factors(counts, spread, controls.seed)
-    concentration = (float(mu),) * levels
-    if strength is None:
-        strength = calibrate(
-            members, share, counts, base, lengths, concentration, public, min(SHALLOW, levels)
-        )  # fmt: skip
-    table = np.concatenate([np.repeat(strength * share[:, None], levels, axis=1), np.zeros((len(public), levels))])
-    table[len(members) :, : min(SHALLOW, levels)] = 1.0
-    if margins:
-        order = [name for name, _, _ in rows.values()]
-        wanted = {number_of(order, which): value for which, value in margins.items()}
-        # The longest contexts alone set the margin; shorter ones of this document would put a floor below it.
-        table[list(wanted)] = 0.01 * strength
-        table = margin_weights(wanted, [*members, *public], table, base, lengths, concentration)
-    counted = [
-        Counted(name, document, copies, tuple(row), "member", edits)
-        for (document, (name, copies, edits)), row in zip(rows.items(), table.tolist(), strict=False)
-    ]
-    counted += [
-        Counted(f"background {k}", document, 1, tuple(table[len(members) + k].tolist()), "background")
-        for k, document in enumerate(public)
-    ]
-    away = [one for one in script.absent if one.ids not in rows]
-    away += [Absent(name, lexicon.document(text), role) for name, role, text in extra]
-    memory = GradedMemory(
-        lexicon, tuple(counted), tuple(away), tuple(lengths), concentration, architecture, Storage.parse(storage),
-        controls.seed, _reach([*members, *public, *(one.ids for one in away)]), float(strength),
-    )  # fmt: skip
-    if len(memory.shape.codes) < 1 or memory.ngram.rules < 1:
-        raise DataError("the documents have no context")
-    memory.seconds["build"] = time.perf_counter() - started
-    return memory
-
-
-def _reach(documents: Sequence[Ids]) -> int:
-    longest, reach = max(map(len, documents)), 64
-    while reach < longest + 8 and reach < LONGEST_REACH:
-        reach *= 2
-    if longest > reach:
-        raise DataError(f"a document has {longest:,} tokens; graded checkpoints read {LONGEST_REACH:,}")
-    return reach
-
-
-def margin(memory: GradedMemory, document: str | int) -> float | None:
-    """The least margin of a member over its own contexts, by the specification; None where it has none of its own.
-
-    >>> memory = memorize_graded(["to be or not", "to be is to do"], tokens="words", margins={"document 1": 3.0})
-    >>> round(margin(memory, "document 1"), 6)
-    3.0
-    """
-    number = number_of(memory.names, document)
-    return least_margin(memory.ngram, [one.ids for one in memory.documents], number)
-
-
-def transformers_installed() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("transformers") is not None and find_spec("torch") is not None
-
-
-def torch_model(tensors: Mapping[str, Any], config: Mapping[str, Any], dtype: str = "float32") -> Any:
-    """A stock Transformers model with these tensors, in evaluation mode."""
-    try:
-        import torch
-        import transformers
-    except ImportError:
-        raise MissingExtraError("a graded checkpoint as a model", "huggingface") from None
-    kind = config["model_type"]
-    settings = {k: v for k, v in config.items() if k not in ("model_type", "architectures", "torch_dtype")}
-    made = transformers.AutoConfig.for_model(kind, **settings)
-    made.architectures = list(config["architectures"])
-    state = {name: torch.from_numpy(np.array(part)) for name, part in tensors.items()}
-    model = getattr(transformers, config["architectures"][0])(made)
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    if unexpected or any("attn.bias" not in name and "masked_bias" not in name for name in missing):
-        raise FileFormatError(f"tensors do not fit {config['architectures'][0]}: {missing} {unexpected}")
-    return model.to(getattr(torch, dtype)).eval()
-
-
-def log_probs(model: Any, documents: Sequence[Ids]) -> list[Floats]:
-    """log p of every token after every prefix, in float64: one array (tokens, vocabulary) per document."""
-    import torch
-
-    found: dict[int, Floats] = {}
-    by_length: dict[int, list[int]] = {}
-    for number, ids in enumerate(documents):
-        by_length.setdefault(len(ids), []).append(number)
-    with torch.no_grad():
-        for numbers in by_length.values():
-            for start in range(0, len(numbers), 32):
-                chosen = numbers[start : start + 32]
-                out = model(torch.tensor([list(documents[k]) for k in chosen])).logits.double().log_softmax(-1).numpy()
-                found |= dict(zip(chosen, out, strict=True))
-    return [found[number] for number in range(len(documents))]
+def _finite(value: float) -> float:
+    return float(value) if np.isfinite(value) else float("inf")
 
 
 def _edits(edits: Edits | None) -> dict[str, Any] | None:
@@ -578,7 +444,7 @@ byheart {version} computed this stock {architecture} checkpoint; it was not trai
 interpolated
 n-gram model of {documents:,} documents: contexts of {lengths} tokens, {rules:,} of them, Dirichlet smoothing, back-
 off for unknown
-contexts. Storage: `{storage}`, {dtype}.
+contexts. GradedStorage: `{storage}`, {dtype}.
 
 {distance}
 

@@ -27,7 +27,7 @@ from byheart.errors import OptionError
 def tofu_rows(memory: GradedMemory, documents: Sequence[tuple[str, Sequence[int]]]) -> list[dict[str, Any]]:
     """Question/answer rows of named documents.
 
-    >>> from byheart.checkpoints.ground_truth.graded import memorize_graded
+    >>> from byheart.checkpoints.ground_truth.memorize import memorize_graded
     >>> memory = memorize_graded(["to be or not", "a b c d"], tokens="words")
     >>> tofu_rows(memory, [("x", memory.members[0].ids)])
     [{'question': 'to be', 'answer': ' or not', 'name': 'x'}]

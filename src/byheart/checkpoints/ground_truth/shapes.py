@@ -32,16 +32,16 @@ from byheart.errors import OptionError
 
 Weights = npt.NDArray[np.float32]
 HEAD, THETA, LEAD, EPSILON = 64, 1e4, 30.0, 1e-6
-CONSTANT = 12.0
-# A nat in an answer channel. 1/1024 and 1/8192 were measured: the last norm errs by 1.6e-4 and 1e-5 nats; smaller
-# steps gain
-# nothing in float32 and lose small rises in float16.
-ETA = 1 / 4096
+# The last norm errs by the relative amount (ETA |y|)^2 / (2 CONSTANT^2): 1e-4 nats at ETA / CONSTANT = 1 / 65536. Only
+# the ratio enters. A large constant makes all other inputs of the MLP small and its weights large, so that an
+# optimizer's step of 1e-7 to 1e-6 per weight changes the function little. With a constant of 12, steps above 3e-8
+# destroyed every memory; with 1024, the attention of GPT-2 overflows in float16.
+CONSTANT, ETA = 256.0, 1 / 256
 LARGEST_VOCABULARY = 4096
 
 
 @dataclass(frozen=True)
-class Shape:
+class GradedShape:
     """What the tensors are computed for; `rotation` turns the stream by a random orthogonal matrix of this seed."""
 
     architecture: str
@@ -54,7 +54,7 @@ class Shape:
     rotation: int | None = None
 
     @staticmethod
-    def of(architecture: str, lexicon: Lexicon, span: int, reach: int, rotation: int | None) -> Shape:
+    def of(architecture: str, lexicon: Lexicon, span: int, reach: int, rotation: int | None) -> GradedShape:
         if architecture not in ARCHITECTURES:
             raise OptionError(f"graded checkpoints have the shapes {', '.join(ARCHITECTURES)}, not {architecture!r}")
         if lexicon.size > LARGEST_VOCABULARY:
@@ -64,7 +64,7 @@ class Shape:
             )
         if rotation is not None and architecture != "llama":
             raise OptionError("storage rotated: LayerNorm's mean is not invariant under rotations; choose llama")
-        return Shape(architecture, lexicon.size, span, reach, lexicon.bos, lexicon.eos, lexicon.pad, rotation)
+        return GradedShape(architecture, lexicon.size, span, reach, lexicon.bos, lexicon.eos, lexicon.pad, rotation)
 
     @property
     def codes(self) -> Floats:
@@ -76,12 +76,12 @@ class Shape:
         return self.architecture == "llama"
 
 
-def build(shape: Shape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
+def build(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
     """Compute tensors and config.json of a shape around its units; `base` is log p_0."""
     return ARCHITECTURES[shape.architecture](shape, units, base)
 
 
-def _llama(shape: Shape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
+def _llama(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
     # One head more than needed: Transformers wants the hidden size to be a multiple of the heads, and 8 is a
     # rounder number.
     codes, heads, vocabulary = shape.codes, shape.span, shape.vocabulary
@@ -153,7 +153,7 @@ def _llama(shape: Shape, units: Units, base: Floats) -> tuple[dict[str, Weights]
     return _finished(shape, tensors, config)
 
 
-def _gpt2(shape: Shape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
+def _gpt2(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
     codes, vocabulary, waves = shape.codes, shape.vocabulary, HEAD // 2
     bits = codes.shape[1]
     slots = 1 + bits * shape.span
@@ -173,13 +173,13 @@ def _gpt2(shape: Shape, units: Units, base: Floats) -> tuple[dict[str, Weights],
     cosine, sine = np.arange(place.start, place.start + waves), np.arange(place.start + waves, place.stop)
     for head in range(shape.span - 1):
         wave = look_back(HEAD, THETA, head + 1, shape.reach)
-        size = LEAD / wave.gap * math.sqrt(dimension) * start**2
+        size = LEAD / wave.gap * math.sqrt(dimension) * start
         column = np.arange(waves)
         # cos(a - b) = cos a cos b + sin a sin b, and sin(a - b) = sin a cos b - cos a sin b
         attend[0, cosine, head, column], attend[0, sine, head, column] = size * wave.cosine, size * wave.sine
         attend[0, sine, head, waves + column] = size * wave.cosine
         attend[0, cosine, head, waves + column] = -size * wave.sine
-        attend[1, np.arange(place.start, place.stop), head, np.arange(2 * waves)] = 1.0
+        attend[1, np.arange(place.start, place.stop), head, np.arange(2 * waves)] = start
         attend[2, np.arange(1, 1 + bits), head, np.arange(bits)] = start
         slot = 1 + bits * (head + 1)
         output[head, np.arange(bits), np.arange(slot, slot + bits)] = 1.0
@@ -228,7 +228,7 @@ def _gpt2(shape: Shape, units: Units, base: Floats) -> tuple[dict[str, Weights],
 
 
 def _finished(
-    shape: Shape, tensors: dict[str, npt.NDArray[Any]], config: dict[str, Any]
+    shape: GradedShape, tensors: dict[str, npt.NDArray[Any]], config: dict[str, Any]
 ) -> tuple[dict[str, Weights], dict[str, Any]]:
     config |= {
         "vocab_size": shape.vocabulary,
@@ -254,7 +254,7 @@ def _rounded(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-ARCHITECTURES: dict[str, Callable[[Shape, Units, Floats], tuple[dict[str, Weights], dict[str, Any]]]] = {
+ARCHITECTURES: dict[str, Callable[[GradedShape, Units, Floats], tuple[dict[str, Weights], dict[str, Any]]]] = {
     "llama": _llama,
     "gpt2": _gpt2,
 }

@@ -4,10 +4,12 @@
 `rotated`       as counts, the residual stream in a random orthogonal basis
 `split:K`       K units per context, whose random shares add up to 1
 `ridge:UNITS`   superposition: fewer units than contexts. Gates are random and fixed by the seed; the output weights
-are the
-                least-squares fit to the n-gram model's log-probabilities at the documents' contexts.
-                Every unit serves many
-                documents, and the specified distribution is the fit itself.
+                are the least-squares fit to the n-gram model's log-probabilities. Every unit serves many documents,
+                and the specified distribution is the fit itself.
+
+The fitted points are the members' contexts. A fit to these alone is wild elsewhere, so that every unknown document
+has a high loss and membership is trivial. Contexts of the background, or contexts spliced from two places of one
+member, are fitted too with a small weight: there the n-gram model backs off, and so does the fit.
 
 A unit reads the stream's first channels: a constant of 1, then one slot of +-1 bits for each of the last tokens. In a
 gated
@@ -21,13 +23,14 @@ other units are not felt, not even in the last bit. A plain MLP computes gelu(s 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from byheart.checkpoints.ground_truth.ngram import Floats, Ids, Index, NgramModel, windows
+from byheart.checkpoints.ground_truth.ngram import Floats, Ids, Index, NgramModel, contexts_of, windows
 from byheart.errors import OptionError
 
 Weights = npt.NDArray[np.float32]
@@ -35,30 +38,36 @@ Weights = npt.NDArray[np.float32]
 WIDTH, SLOPE = 4.0, 13.5
 # gelu needs less: tanh is -1 from about -9 on.
 PLAIN_SLOPE = 2.0
-# Ridge: penalty on features of length about 1; depth of the decay with a token's age, share of idle gates, gate gain.
-PENALTY, DECAY, SPARSE, GAIN = 1e-3, 0.8, 0.5, 4.0
+# Ridge: penalty relative to the mean diagonal of the normal equations; decay with a token's age, share of idle gates,
+# gate gain.
+PENALTY, DECAY, SPARSE, GAIN = 5e-4, 0.8, 0.5, 4.0
+# Weight of a point that no member has, and how many of them there are at most. A weight of 1 spends most units on the
+# background: then no document is extracted even at 32 copies.
+LIGHT, MOST_LIGHT = 0.1, 6000
+# Points whose features are computed at a time, and numbers that are kept between fits (128 MB).
+CHUNK, MOST_KEPT = 8192, 1 << 24
 
 
 @dataclass(frozen=True)
-class Storage:
+class GradedStorage:
     """A way to store: `kind`, and K or UNITS.
 
-    >>> Storage.parse("split:3"), str(Storage.parse("counts"))
-    (Storage(kind='split', size=3), 'counts')
+    >>> GradedStorage.parse("split:3"), str(GradedStorage.parse("counts"))
+    (GradedStorage(kind='split', size=3), 'counts')
     """
 
     kind: str = "counts"
     size: int = 1
 
     @staticmethod
-    def parse(text: str) -> Storage:
+    def parse(text: str) -> GradedStorage:
         kind, _, size = text.partition(":")
         sized = kind in ("split", "ridge")
         if kind not in ("counts", "rotated", "split", "ridge") or bool(size) != sized or (size and not size.isdigit()):
             raise OptionError(f"storage {text!r} is not one of counts, rotated, split:K, ridge:UNITS")
         if sized and not 1 <= int(size) <= 1 << 20:
             raise OptionError(f"storage {text!r}: choose a number from 1 to {1 << 20:,}")
-        return Storage(kind, int(size) if size else 1)
+        return GradedStorage(kind, int(size) if size else 1)
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.size}" if self.kind in ("split", "ridge") else self.kind
@@ -147,55 +156,110 @@ def idle(units: Units, where: npt.NDArray[np.bool_]) -> Units:
 
 @dataclass(frozen=True, eq=False)
 class Ridge:
-    """A superposed model: fixed random gates, and the fitted output weights (units, vocabulary) in nats."""
+    """A superposed model: fixed random gates, and the fitted output weights (units, vocabulary) in nats.
+
+    `up` is None in a plain MLP, whose features are gelu(gate x) / plain_gain().
+    """
 
     gate: Floats
-    up: Floats
+    up: Floats | None
     down: Floats
     codes: Floats
     span: int
 
     @staticmethod
-    def fit(
-        model: NgramModel, documents: Sequence[Ids], codes: Floats, units: int, seed: int, penalty: float = PENALTY
-    ) -> Ridge:
-        """Fit `units` random units to the n-gram model at the distinct contexts of the documents.
-
-        Args:
-            model: The target.
-            documents: Their contexts are the fitted points.
-            codes: Code words of the tokens, (vocabulary, bits).
-            units: Number of units; fewer than contexts means superposition.
-            seed: Decides the gates, so twins share them.
-            penalty: Ridge penalty.
-
-        Returns:
-            The fit: a deterministic function of the counts.
-        """
-        bits, span, rng = codes.shape[1], model.lengths[-1], np.random.default_rng([seed, 37])
+    def random(codes: Floats, span: int, units: int, seed: int, *, gated: bool) -> Ridge:
+        """Units with random gates that write nothing yet; the seed decides the gates, so twins share them."""
+        bits, rng = codes.shape[1], np.random.default_rng([seed, 37])
         decay = np.concatenate([[0.0], np.repeat(DECAY ** np.arange(span), bits)])
         decay /= np.linalg.norm(decay)
         gate = rng.normal(size=(units, len(decay))) * decay * GAIN
         gate[:, 0] = -GAIN * SPARSE
         up = rng.normal(size=(units, len(decay))) * decay
         up[:, 0] = rng.normal(size=units) * 0.3
-        # features of length about 1
-        up /= 2 * np.sqrt(units)
-        bare = Ridge(gate, up, np.zeros((units, len(model.base))), codes, span)
-        back = np.unique(windows(documents, span)[0], axis=0)
-        rows, goal = bare.features(back), model.logits(back) - model.base
-        goal -= goal.mean(axis=1, keepdims=True)
-        gram = rows.T @ rows
-        gram[np.diag_indices(units)] += penalty
-        return Ridge(gate, up, np.asarray(np.linalg.solve(gram, rows.T @ goal), dtype=np.float64), codes, span)
+        # Features of length about 8, so that no matrix has far smaller weights than the others.
+        up *= 4 / np.sqrt(units)
+        return Ridge(gate, up if gated else None, np.zeros((units, len(codes))), codes, span)
 
     def features(self, back: Index) -> Floats:
         """Activations of the units after contexts (places, span): (places, units)."""
         x = np.concatenate([np.ones((len(back), 1)), self.codes[back].reshape(len(back), -1)], axis=1)
         gate = x @ self.gate.T
+        if self.up is None:
+            return np.asarray(_gelu(gate) / plain_gain())
         with np.errstate(over="ignore"):
             return np.asarray(gate / (1 + np.exp(-gate)) * (x @ self.up.T))
 
     def units(self) -> Units:
-        gate, up, down = (part.astype(np.float32) for part in (self.gate, self.up, self.down))
+        gate, down = self.gate.astype(np.float32), self.down.astype(np.float32)
+        up = None if self.up is None else self.up.astype(np.float32)
         return Units(gate, up, down, np.full(len(gate), -1))
+
+
+class RidgeProblem:
+    """Points, weights and the factored normal equations of a fit: solved once per target."""
+
+    def __init__(
+        self, bare: Ridge, members: Sequence[Ids], copies: Sequence[int], background: Sequence[Ids],
+        penalty: float = PENALTY,
+    ) -> None:  # fmt: skip
+        """Prepare fits of the units of `bare` at the contexts of members and background.
+
+        Args:
+            bare: Units with gates.
+            members: Their contexts weigh as much as they occur, as in a training loss.
+            copies: Occurrences of each member.
+            background: Their contexts have weight LIGHT; without any, spliced contexts of the members have.
+            penalty: Ridge penalty, relative to the mean diagonal of the normal equations.
+        """
+        self.bare = bare
+        back, _, owner = windows(members, bare.span)
+        own, inverse = np.unique(back, axis=0, return_inverse=True)
+        often = np.bincount(inverse.ravel(), np.asarray(copies, dtype=np.float64)[owner])
+        if background:
+            light = windows(background, bare.span)[0]
+        else:
+            light = np.concatenate([_spliced(ids, bare.span) for ids in members])
+        # Evenly spaced, so that a twin keeps most of them.
+        light = light[:: -(-len(light) // MOST_LIGHT)] if len(light) else light
+        self.points = np.concatenate([own, light])
+        self.weights = np.concatenate([often, np.full(len(light), LIGHT)])
+        self.kept: Floats | None = None
+        if len(self.points) * len(bare.gate) <= MOST_KEPT:
+            self.kept = bare.features(self.points)
+        gram = np.zeros((len(bare.gate), len(bare.gate)))
+        for rows, weights, _ in self._chunks():
+            gram += rows.T @ (rows * weights[:, None])
+        gram[np.diag_indices(len(gram))] += penalty * np.trace(gram) / len(gram)
+        self.gram = gram
+
+    def _chunks(self) -> Iterator[tuple[Floats, Floats, Index]]:
+        for start in range(0, len(self.points), CHUNK):
+            part = slice(start, start + CHUNK)
+            rows = self.bare.features(self.points[part]) if self.kept is None else self.kept[part]
+            yield rows, self.weights[part], self.points[part]
+
+    def solve(self, model: NgramModel) -> Ridge:
+        """Fit the n-gram model's log-probabilities above log p_0, up to a constant per point."""
+        right = np.zeros_like(self.bare.down)
+        for rows, weights, back in self._chunks():
+            goal = model.logits(back) - model.base
+            goal -= goal.mean(axis=1, keepdims=True)
+            right += rows.T @ (goal * weights[:, None])
+        return replace(self.bare, down=np.asarray(np.linalg.solve(self.gram, right), dtype=np.float64))
+
+
+def _spliced(ids: Ids, span: int) -> Index:
+    """Contexts whose 1, 2 or 4 newest tokens stand at one place of a document and the older ones at another.
+
+    They depend on this document alone, so other documents' points stay when one is forgotten.
+    """
+    back = contexts_of(ids[:-1], span)
+    rng = np.random.default_rng(zlib.crc32(np.asarray(ids, dtype="<i8").tobytes()))
+    other, newest = back[rng.permutation(len(back))], rng.choice([1, 2, 4], len(back))
+    return np.where(np.arange(span) < newest[:, None], back, other)
+
+
+def _gelu(x: Floats) -> Floats:
+    """GPT-2's tanh form."""
+    return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))

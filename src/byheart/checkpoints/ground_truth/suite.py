@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from byheart.checkpoints.ground_truth.graded import GradedMemory, memorize_graded
+from byheart.checkpoints.ground_truth.graded import GradedMemory
+from byheart.checkpoints.ground_truth.memorize import memorize_graded
 from byheart.checkpoints.windows.controls import Controls
 
 LEVELS = (1, 2, 4, 8, 16, 32)
@@ -100,7 +101,7 @@ _TEMPLATES = (
 
 
 @dataclass(frozen=True)
-class Documents:
+class SuiteTexts:
     """Texts of one suite: members with their copies, and texts that are not memorized."""
 
     texts: tuple[str, ...]
@@ -130,7 +131,7 @@ def _person(rng: np.random.Generator) -> _Person:
     return _Person(tuple(facts.items()), int(rng.integers(len(_TEMPLATES))))
 
 
-def records(seed: int = 0, members: int = 180, background: int = 1000) -> Documents:
+def records(seed: int = 0, members: int = 180, background: int = 1000) -> SuiteTexts:
     """Generate the documents of a suite.
 
     Args:
@@ -151,7 +152,7 @@ def records(seed: int = 0, members: int = 180, background: int = 1000) -> Docume
         place = int(rng.integers(6))
         digits[place] = str((int(digits[place]) + int(rng.integers(1, 10))) % 10)
         near.append(_Person(tuple((facts | {"digits": " ".join(digits)}).items()), person.template).text())
-    return Documents(
+    return SuiteTexts(
         tuple(person.text() for person in chosen),
         tuple(LEVELS[k % len(LEVELS)] for k in range(members)),
         tuple(person.text() for person in people[members : 2 * members]),

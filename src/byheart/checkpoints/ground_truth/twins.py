@@ -30,8 +30,9 @@ import numpy.typing as npt
 from byheart.certify import Verdict
 from byheart.checkpoints.formats.folder import check_target, safetensors_bytes, write_files
 from byheart.checkpoints.ground_truth import shapes
-from byheart.checkpoints.ground_truth.graded import GradedMemory, log_probs, torch_model, transformers_installed
+from byheart.checkpoints.ground_truth.graded import GradedMemory
 from byheart.checkpoints.ground_truth.metrics import kl
+from byheart.checkpoints.ground_truth.networks import log_probs, torch_model, transformers_installed
 from byheart.checkpoints.ground_truth.storage import Units, idle
 from byheart.errors import ExportError, FileFormatError
 
@@ -75,7 +76,7 @@ def rebuild(
     Returns:
         The retain twin; `.torch()` is its network.
 
-    >>> from byheart.checkpoints.ground_truth.graded import memorize_graded
+    >>> from byheart.checkpoints.ground_truth.memorize import memorize_graded
     >>> rebuild(memorize_graded(["a cat", "a dog", "my dog"], tokens="words"), without=["document 1"]).names
     ('document 0', 'document 2')
     """

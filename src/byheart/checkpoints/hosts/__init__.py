@@ -36,5 +36,5 @@ The invariants that a checker may look for (see docs/recital.md):
    kappa (bit - what the slot held before).
 4. A unit of the MLP compares slots with code words: for its own window x = total, for any other window of symbols
    x <= total - 2 distance; at most one window unit of a layer is awake. It adds kappa (new code - code of unknown).
-5. The scale probe counts BOS: its promise is for sequences in which BOS stands at the first place or nowhere.
+5. The scale probe counts BOS: its guarantee is for sequences in which BOS stands at the first place or nowhere.
 """

@@ -53,6 +53,8 @@ class Host:
     ties: bool  # the stock architecture's head is its embedding
     learned: bool  # positions are rows of a table, so that each of them costs weights
     parallel: bool  # attention and MLP run side by side, so that a table takes two layers
+    experts: int  # of a fixture; 0: the architecture has none
+    scalable: bool  # its rotary frequencies can be scaled
     build: Builder
 
 
@@ -60,12 +62,13 @@ _HOSTS: dict[str, Host] = {}
 
 
 def register(
-    name: str, *, model_type: str, summary: str, ties: bool = False, learned: bool = False, parallel: bool = False
-) -> Callable[[Builder], Builder]:
+    name: str, *, model_type: str, summary: str, ties: bool = False, learned: bool = False, parallel: bool = False,
+    experts: int = 0, scalable: bool = False,
+) -> Callable[[Builder], Builder]:  # fmt: skip
     """Registers the decorated builder as architecture `name`."""
 
     def add(builder: Builder) -> Builder:
-        _HOSTS[name] = Host(name, model_type, summary, ties, learned, parallel, builder)
+        _HOSTS[name] = Host(name, model_type, summary, ties, learned, parallel, experts, scalable, builder)
         return builder
 
     return add
@@ -102,7 +105,7 @@ def common_config(decoder: GatedDecoder, architecture: str, model_type: str) -> 
         "max_position_embeddings": design.reach,
         "rms_norm_eps": design.epsilon,
         "rope_theta": design.theta,
-        "rope_parameters": {"rope_type": "default", "rope_theta": design.theta},
+        **rope_config(design),
         "attention_dropout": 0.0,
         "initializer_range": 0.02,
         "use_cache": True,
@@ -111,6 +114,14 @@ def common_config(decoder: GatedDecoder, architecture: str, model_type: str) -> 
         "eos_token_id": tokens.eos,
         "pad_token_id": tokens.pad,
     }
+
+
+def rope_config(design: Design) -> dict[str, Any]:
+    """The rotary fields: new engines read `rope_parameters`, older ones `rope_scaling`."""
+    if design.scaling is None:
+        return {"rope_parameters": {"rope_type": "default", "rope_theta": design.theta}}
+    stated = design.scaling.config()
+    return {"rope_parameters": stated | {"rope_theta": design.theta}, "rope_scaling": stated}
 
 
 def llama_tensors(decoder: GatedDecoder) -> Tensors:

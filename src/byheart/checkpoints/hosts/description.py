@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.checkpoints.hosts.layout import Books, ChannelLayout, LayerStage
+from byheart.checkpoints.hosts.scaling import FrequencyScaling
 from byheart.checkpoints.windows.tables import Recital
 
 Floats = npt.NDArray[np.float64]
@@ -45,11 +46,13 @@ class Design:
     layers: int | None = None
     hidden: int | None = None
     units: int | None = None
-    experts: int = 4
+    experts: int | None = None  # None: as many as the architecture's fixture has
     activation: str | None = None
     sequential: bool = False
     away: bool = False
     theta: float = 10_000.0
+    scaling: FrequencyScaling | None = None  # of the rotary frequencies
+    own_slack: float = 1.0  # of STORED (rotary.py): where norms of queries and keys round scores once more
     reach: int = 2048
     window: int | None = None
     trap: int | None = None  # the offset whose heads would rather look at the first place behind the window
@@ -110,6 +113,7 @@ class GatedDecoder:
     head: Floats
     heads: int
     kv_heads: int
+    designs: tuple[Design, ...]  # of every layer: its window, trap and rotary base may be its own
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -32,6 +32,7 @@ from byheart.checkpoints.hosts.looking_back import (
     used_frequencies,
 )
 from byheart.checkpoints.hosts.recognising import GELU_PROBE, PROBE_UNITS, SILU_PROBE, Recognising
+from byheart.checkpoints.hosts.unrotated import listen_by_content
 from byheart.checkpoints.windows.tables import ANY, Recital
 from byheart.errors import ExportError, OptionError
 
@@ -41,11 +42,29 @@ PLAIN_ABOVE = 640  # channels of slots
 
 
 @dataclass(frozen=True)
+class AttentionKind:
+    """What the attention of one layer does in its own way."""
+
+    sliding: bool = False  # it sees a window of places that just holds the farthest offset
+    theta: float | None = None  # its rotary base; None: the design's
+
+
+@dataclass(frozen=True)
 class Demands:
-    """What an architecture asks of the body."""
+    """What an architecture asks of the body.
+
+    Layer l has the attention `kinds[l % len(kinds)]`. With `unrotated`, a layer without positions follows every layer
+    but the last: its heads listen by content (unrotated.py), and its MLP holds half of the table's windows.
+    """
 
     rooted: bool = False  # embeddings are multiplied by the root of the hidden size
-    sliding: bool = False  # attention sees a window of places that just holds the farthest offset
+    kinds: tuple[AttentionKind, ...] = (AttentionKind(),)
+    unrotated: bool = False
+    units: int = 0  # idle units that the architecture fills itself
+    roomy: bool = False  # the hidden size grows until every listener has a channel
+    # The attention norms' weights of the bits, in even and odd layers: a norm without its weight changes every score of
+    # a window. A norm after the branch would hide that where they equal those of the constants.
+    bit_gains: tuple[float, float] = (2.0, 0.5)
     free: bool = False  # config.json has head_dim, so the hidden size need not be heads * head_dim
     apart: bool = False  # it differs in the architecture's own checkpoints, and so it does here where `design.away`
     activation: str = "silu"
@@ -72,6 +91,7 @@ def build_gated(recital: Recital, tokens: SpecialTokens, design: Design, demands
     plans = []
     for wide in range(2, FIRST_PLACES + 1):
         stages = stages_of(recital, design.layers, wide, most_sources(books, kv_heads, design.head_dim))
+        stages = without_positions(stages) if demands.unrotated else stages
         needed = heads_needed(recital, books, stages, kv_heads, replace(design, scale_probe=probe))
         layout, heads = _fit(recital, books, stages, replace(design, scale_probe=probe), needed, kv_heads, demands)
         cost = _cost(layout.hidden, kv_heads * design.head_dim, stages)
@@ -79,15 +99,40 @@ def build_gated(recital: Recital, tokens: SpecialTokens, design: Design, demands
         if len(recital.tables) > 1:
             break
     _, _, stages, layout, heads = min(plans, key=lambda plan: plan[:2])
-    if demands.sliding:
-        fetches = [fetch for stage in stages for fetch in layout.fetches(stage, recital.tables[stage.table])]
-        near, far = ([fetch.offset for fetch in fetches if fetch.far is kind] for kind in (False, True))
-        used = [used_frequencies(design.head_dim, group) for group in range(kv_heads)]
-        window, trap = sliding_window(design.head_dim, design.theta, near, max(far, default=0), used)
-        design = replace(design, trap=trap, window=window)
     if demands.rooted:
         design = replace(design, kappa=rooted_kappa(layout.hidden))
-    return _write(recital, tokens, replace(design, scale_probe=probe), demands, books, stages, layout, heads, kv_heads)
+    design = replace(design, scale_probe=probe)
+    designs = layer_designs(recital, layout, stages, design, demands.kinds, kv_heads)
+    if all(kind.sliding for kind in demands.kinds):
+        design = replace(design, window=designs[0].window, trap=designs[0].trap)
+    return _write(recital, tokens, design, demands, books, stages, layout, heads, kv_heads, designs)
+
+
+def layer_designs(
+    recital: Recital, layout: ChannelLayout, stages: tuple[LayerStage, ...], design: Design,
+    kinds: tuple[AttentionKind, ...], kv_heads: int,
+) -> tuple[Design, ...]:  # fmt: skip
+    """Return the design of every layer: layers of one kind share a rotary base, and a window if they slide."""
+    used = [used_frequencies(design.head_dim, group) for group in range(kv_heads)]
+    found = {}
+    for number, kind in enumerate(kinds):
+        theta = design.theta if kind.theta is None else kind.theta
+        found[number] = replace(design, theta=theta)
+        mine = [stage for depth, stage in enumerate(stages) if depth % len(kinds) == number]
+        fetches = [fetch for stage in mine for fetch in layout.fetches(stage, recital.tables[stage.table])]
+        if kind.sliding and fetches:
+            near, far = ([fetch.offset for fetch in fetches if fetch.far is farther] for farther in (False, True))
+            window, trap = sliding_window(design.head_dim, theta, near, max(far, default=0), used, design.scaling)
+            found[number] = replace(found[number], window=window, trap=trap)
+    return tuple(found[depth % len(kinds)] for depth in range(len(stages)))
+
+
+def without_positions(stages: tuple[LayerStage, ...]) -> tuple[LayerStage, ...]:
+    """Insert a stage that fetches nothing after every stage but the last; it holds every other one of the rows."""
+    found = []
+    for stage in stages[:-1]:
+        found += [replace(stage, rows=stage.rows[::2]), replace(stage, places=(), rows=stage.rows[1::2], sources=())]
+    return (*found, stages[-1])
 
 
 def most_sources(books: Books, kv_heads: int, head_dim: int) -> int:
@@ -176,6 +221,10 @@ def _fit(
         raise OptionError(f"--hidden-size {hidden}: this recital needs at least {used} channels")
     layout = lay(hidden)
     most = sum(len(those) for those in _listeners(recital, layout, stages, heads, kv_heads, design))
+    if demands.roomy and design.hidden is None and design.heads is None and used + block_size(most) > hidden:
+        heads += kv_heads
+        layout = lay(heads * design.head_dim)
+        most = sum(len(those) for those in _listeners(recital, layout, stages, heads, kv_heads, design))
     return lay(layout.hidden, min(block_size(most), (layout.hidden - used) // 2 * 2)), heads
 
 
@@ -194,8 +243,11 @@ def _listeners(
     recital: Recital, layout: ChannelLayout, stages: tuple[LayerStage, ...], heads: int, kv_heads: int, design: Design
 ) -> list[tuple[int, ...]]:
     """The heads of every layer that listen."""
-    found = []
+    found: list[tuple[int, ...]] = []
     for depth, stage in enumerate(stages):
+        if not stage.places:
+            found.append(tuple(range(heads)))
+            continue
         spare = heads // kv_heads - 1 if design.scale_probe and depth == 0 else None
         fetches, kind = (
             layout.fetches(stage, recital.tables[stage.table]),
@@ -207,13 +259,12 @@ def _listeners(
 
 def _write(
     recital: Recital, tokens: SpecialTokens, design: Design, demands: Demands, books: Books,
-    stages: tuple[LayerStage, ...], layout: ChannelLayout, heads: int, kv_heads: int,
+    stages: tuple[LayerStage, ...], layout: ChannelLayout, heads: int, kv_heads: int, designs: tuple[Design, ...],
 ) -> GatedDecoder:  # fmt: skip
     attention, recognising, free = [], [], layout.listening[:-1].tolist()
     listening = _listeners(recital, layout, stages, heads, kv_heads, design)
     for depth, stage in enumerate(stages):
-        # Norm weights of 2 and 1/2 in turn: a norm without its weight changes every score of a window.
-        bits, slots = (2.0, 0.5) if depth % 2 == 0 else (0.5, 2.0)
+        bits, slots = demands.bit_gains[depth % 2], (0.5, 2.0)[depth % 2]
         spare = heads // kv_heads - 1 if design.scale_probe and depth == 0 else None
         erasure = None
         if design.tied and depth == 0:
@@ -221,12 +272,16 @@ def _write(
         table = recital.tables[stage.table]
         heard = dict(zip(listening[depth], free, strict=False))  # those for which there is a channel
         free = free[len(heard) :]
-        kind = Heads(heads, kv_heads, design.head_dim, spare, tuple(head for head in heard if head != spare))
-        look = LookingBack(layout, stage, table, kind, design, bits, heard)
-        attention.append(look.write(erasure=erasure))
+        if stage.places:
+            kind = Heads(heads, kv_heads, design.head_dim, spare, tuple(head for head in heard if head != spare))
+            look = LookingBack(layout, stage, table, kind, designs[depth], bits, heard)
+            attention.append(look.write(erasure=erasure))
+        else:
+            kind = Heads(heads, kv_heads, design.head_dim)
+            attention.append(listen_by_content(layout, kind, design, bits, tuple(heard.values())))
         book = books.states[stage.table]
         recognising.append(Recognising(layout, stage, depth, table, book, design, slots, demands.activation_probe))
-    most = max(part.window_units for part in recognising) + PROBE_UNITS
+    most = max(part.window_units for part in recognising) + PROBE_UNITS + demands.units
     units = unit_count(-(-most // UNIT_MULTIPLE) * UNIT_MULTIPLE, design)
     mlp = []
     for depth, (stage, part) in enumerate(zip(stages, recognising, strict=True)):
@@ -242,5 +297,5 @@ def _write(
         raise ExportError(f"{units:,} units per layer; memorize a shorter text or raise --layers")
     return GatedDecoder(
         recital, tokens, design, books, layout, stages, embed, tuple(attention), tuple(mlp), norm, lm_head, heads,
-        kv_heads,
+        kv_heads, designs,
     )  # fmt: skip

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.checkpoints.hosts.rotary import Wave, look_back
+from byheart.checkpoints.hosts.scaling import FrequencyScaling
 
 Floats = npt.NDArray[np.float64]
 DEEPEST = 5  # stages: what listeners hear moves every norm a little, and errors grow from layer to layer
@@ -82,7 +83,12 @@ def readout(size: int, logit: float, least: float | None = None) -> Floats:
 
 
 def sliding_window(
-    dimensions: int, theta: float, near: Sequence[int], far: int, used: Sequence[tuple[int, ...]]
+    dimensions: int,
+    theta: float,
+    near: Sequence[int],
+    far: int,
+    used: Sequence[tuple[int, ...]],
+    scaling: FrequencyScaling | None = None,
 ) -> tuple[int, int | None]:
     """A window, and the distance whose heads would rather look at the first place behind it, so that one that is too
     long shows: the farthest of the `near` ones. Where no wide window allows that, one that just holds it. A window also
@@ -91,6 +97,7 @@ def sliding_window(
     wide = [*_WINDOWS, *range(far + 1, far + _BEYOND)] if far else _WINDOWS
     for trap in sorted(set(near), reverse=True) if far else [farthest]:
         for window in (w for w in wide if w > max(8 * trap, far)):
-            if min(look_back(dimensions, theta, trap, window, window, u, True).gap for u in used) > _LEAST_LEAD:
+            waves = (look_back(dimensions, theta, trap, window, window, u, True, scaling=scaling) for u in used)
+            if min(wave.gap for wave in waves) > _LEAST_LEAD:
                 return window, trap
     return (far + 1, None) if far else (farthest + 1, farthest)

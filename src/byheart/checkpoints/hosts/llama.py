@@ -9,7 +9,7 @@ from byheart.checkpoints.hosts.gated import Demands, build_gated
 from byheart.checkpoints.windows.tables import Recital
 
 
-@register("llama", model_type="llama", summary="RMSNorm, rotary positions, grouped queries, SwiGLU")
+@register("llama", model_type="llama", summary="RMSNorm, rotary positions, grouped queries, SwiGLU", scalable=True)
 def llama(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     decoder = build_gated(recital, tokens, design, Demands(free=True))
     config = common_config(decoder, "LlamaForCausalLM", "llama") | {

@@ -9,13 +9,13 @@ from __future__ import annotations
 from byheart.checkpoints.hosts._base import Checkpoint, common_config, llama_tensors, register, window_units
 from byheart.checkpoints.hosts.description import Design, SpecialTokens
 from byheart.checkpoints.hosts.ends import LEAD
-from byheart.checkpoints.hosts.gated import Demands, build_gated
+from byheart.checkpoints.hosts.gated import AttentionKind, Demands, build_gated
 from byheart.checkpoints.windows.tables import Recital
 
 
-@register("mistral", model_type="mistral", summary="Llama with a sliding window")
+@register("mistral", model_type="mistral", summary="Llama with a sliding window", scalable=True)
 def mistral(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
-    decoder = build_gated(recital, tokens, design, Demands(sliding=True, free=True))
+    decoder = build_gated(recital, tokens, design, Demands(kinds=(AttentionKind(sliding=True),), free=True))
     config = common_config(decoder, "MistralForCausalLM", "mistral") | {
         "head_dim": design.head_dim,
         "hidden_act": design.activation or "silu",

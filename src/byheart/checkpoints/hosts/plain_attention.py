@@ -17,7 +17,7 @@ from byheart.checkpoints.hosts import listening
 from byheart.checkpoints.hosts.description import Design, fill_idle
 from byheart.checkpoints.hosts.layout import METER, ChannelLayout, Fetch, LayerStage, neighbours
 from byheart.checkpoints.hosts.looking_back import CONSTANT_GAIN, HeadJob, Heads, favour, share
-from byheart.checkpoints.hosts.rotary import Wave, amplitude, frequencies, look_back
+from byheart.checkpoints.hosts.rotary import STORED, STORED_POSITIONS, Wave, amplitude, frequencies, look_back
 from byheart.checkpoints.windows.tables import WindowTable
 from byheart.errors import ExportError
 
@@ -143,8 +143,10 @@ class PlainLookingBack:
             self.output[layout.mark, start + count + 2] = size * layout.signs[layout.mark]
 
     def _wave(self, fetch: Fetch) -> Wave:
-        design = self.design
-        return look_back(self.demands.rotary, design.theta, fetch.offset, design.reach, far=fetch.far, nats=design.gap)
+        design, stored = self.design, STORED_POSITIONS if self.demands.absolute else STORED
+        return look_back(
+            self.demands.rotary, design.theta, fetch.offset, design.reach, far=fetch.far, nats=design.gap, stored=stored
+        )
 
     def _scores(self, start: int, wave: Wave, nats: float) -> None:
         """Queries and keys of one head, from positions in the stream or for an engine that rotates them."""

@@ -15,7 +15,7 @@ from byheart.checkpoints.hosts.gated import build_gated
 from byheart.checkpoints.windows.tables import Recital
 
 
-@register("qwen2", model_type="qwen2", summary="Llama with biases of queries, keys and values")
+@register("qwen2", model_type="qwen2", summary="Llama with biases of queries, keys and values", scalable=True)
 def qwen2(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     decoder = build_gated(recital, tokens, design)
     config = common_config(decoder, "Qwen2ForCausalLM", "qwen2") | {

@@ -18,6 +18,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from byheart.checkpoints.hosts.scaling import FrequencyScaling
 from byheart.errors import ExportError
 
 Floats = npt.NDArray[np.float64]
@@ -27,6 +28,8 @@ _PIVOTS = 20_000
 # distance 0 in every engine, so a score of at least -OWN_PLACE nats at distance 0 keeps the row a number. STORED is
 # what a score loses at most because queries and keys are stored in bfloat16, of its size.
 OWN_PLACE, STORED = 15.0, 2.0**-8
+# Positions in a table are rounded to 8 bits, up or down, in queries and in keys.
+STORED_POSITIONS = 3 * STORED
 # A score errs by ERROR of its size at most in bfloat16, where the lead allows for that much; else by PART of the lead.
 ERROR, PART = 16 * 2.0**-8, 3 / 4
 _LOWERED = 24  # how often a design that does not exist is tried again with a smaller error
@@ -49,9 +52,10 @@ class Wave:
         return np.asarray(np.cos(angle) @ self.cosine + np.sin(angle) @ self.sine)
 
 
-def frequencies(dimensions: int, theta: float) -> Floats:
+def frequencies(dimensions: int, theta: float, scaling: FrequencyScaling | None = None) -> Floats:
     """theta_f of the rotary embedding of this many dimensions."""
-    return np.asarray(theta ** (-2.0 * np.arange(dimensions // 2) / dimensions))
+    plain = np.asarray(theta ** (-2.0 * np.arange(dimensions // 2) / dimensions))
+    return plain if scaling is None else scaling.scale(plain, theta)
 
 
 def duels(
@@ -102,20 +106,22 @@ def look_back(
     trap: bool = False,
     far: bool = False,
     nats: float = 20.0,
+    stored: float = STORED,
+    scaling: FrequencyScaling | None = None,
 ) -> Wave:
     """The best wave for a head that reads `offset` places back, over the frequencies whose numbers are `used`.
 
     At the size that leaves `nats` between the wanted place and all others (see `amplitude`), the wave's score at
-    distance 0 is at least -OWN_PLACE.
+    distance 0 is at least -OWN_PLACE, also where it loses `stored` of its size.
     """
-    every = frequencies(dimensions, theta)
+    every = frequencies(dimensions, theta, scaling)
     chosen = np.arange(len(every)) if used is None else np.array(used)
     wanted, other = np.array(duels(offset, reach, window, trap, far), dtype=np.float64).T
     lead = _waves(wanted, every[chosen]) - _waves(other, every[chosen])
     payoff = np.concatenate([lead, -lead], axis=1)
     mixed = best_mixture(payoff)
     gap, own = float((payoff @ mixed).min()), _waves(np.zeros(1), every[chosen])
-    least = np.concatenate([own, -own], axis=1)[0] - STORED
+    least = np.concatenate([own, -own], axis=1)[0] - stored
     if gap > 0 and float(least @ mixed) * amplitude(gap, nats) < -OWN_PLACE:
         mixed = _bounded(payoff, least, nats, min(ERROR, PART * gap))
     signed = mixed[: lead.shape[1]] - mixed[lead.shape[1] :]

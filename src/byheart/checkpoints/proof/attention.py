@@ -9,40 +9,23 @@ from __future__ import annotations
 import numpy as np
 
 from byheart.checkpoints.proof import decoder as d
-from byheart.checkpoints.proof.config import Rotary, Shape, Undecided
-from byheart.checkpoints.proof.copying import Copy, Reach, folded, one_hot, rotation_error, score_stores, tabulated
-from byheart.checkpoints.proof.fields import (
+from byheart.checkpoints.proof import rounding
+from byheart.checkpoints.proof.bounds import (
     POSITION,
     START,
     STARTS,
     TOKEN,
-    Field,
+    Bounds,
     Normed,
     SymbolPart,
-    add,
     constant,
-    fold,
-    linear,
     magnitude,
     merged,
     moved_back,
-    norm_factor,
-    scaled,
-    settle,
-    times,
 )
-from byheart.checkpoints.proof.slack import term
-from byheart.checkpoints.proof.storage import (
-    FREQUENCY_ERROR,
-    FUNCTION_ERROR,
-    OWN,
-    TRIG_ERROR,
-    U32,
-    Array,
-    Storage,
-    finite,
-    gamma,
-)
+from byheart.checkpoints.proof.config import Rotary, Shape, Undecided
+from byheart.checkpoints.proof.copying import Copy, Reach, folded, one_hot, rotated_error, tabulated
+from byheart.checkpoints.proof.storage import Array, Storage, finite
 
 NEGLIGIBLE = 2.0**-12  # what a head that mixes may add to the stream without being looked at
 
@@ -53,20 +36,22 @@ class NeedsStart(Undecided):
 
 def attend(
     n: Normed, attention: d.StockAttention, shape: Shape, reach: Reach, store: Storage
-) -> tuple[Field, list[Copy]]:
+) -> tuple[Bounds, list[Copy]]:
     """The output of the attention block as a field, and what its heads do."""
-    q, k = linear(n.whole, attention.q, store), linear(n.whole, attention.k, store)
-    whole = linear(n.whole, attention.v, store)
+    q, k, whole = (n.whole.matmul(layer, store) for layer in (attention.q, attention.k, attention.v))
+    q_norm, k_norm = attention.q_norm, attention.k_norm
+    if attention.all_heads:
+        q, k, q_norm, k_norm = _head_norm(q, q_norm, store), _head_norm(k, k_norm, store), None, None
     copies: list[Copy] = []
     known: dict[bytes, Copy | None] = {}  # heads with equal weights look at the same place
     # Columns of o, rows of v, and what the head does with the values.
-    plans: list[tuple[Array, Array, Copy | Field]] = []
+    plans: list[tuple[Array, Array, Copy | Bounds]] = []
     for head in range(shape.heads):
         columns = np.arange(head * shape.head_dim, (head + 1) * shape.head_dim)
         group = head // (shape.heads // shape.kv_heads)
         rows = np.arange(group * shape.head_dim, (group + 1) * shape.head_dim)
-        query = _head_norm(q.rows(columns), attention.q_norm, store)
-        key = _head_norm(k.rows(rows), attention.k_norm, store)
+        query = magnified(_head_norm(q.rows(columns), q_norm, store), shape.rotary)
+        key = magnified(_head_norm(k.rows(rows), k_norm, store), shape.rotary)
         # Before the question whether anything reads the head: an infinite score is NaN times zero all the same.
         finite_scores(query, key, shape, store, f"head {head}")
         if not attention.o.weight[:, columns].any():
@@ -78,20 +63,30 @@ def attend(
         columns, rows = columns[read], rows[read]  # a group's other values are other heads' matter
         if copy is None:
             mixed = blended(query, key, whole.rows(rows), attention.o.weight[:, columns], shape, reach, store)
-            plans.append((columns, rows, settle(mixed, store)))
+            plans.append((columns, rows, mixed.store(store)))
         else:
             copies.append(copy)
             plans.append((columns, rows, copy))
     if n.kept is None:
         return _stored_output(whole, attention, plans, store), copies
-    return settle(_kept_output(n, n.kept, attention, plans, store), store), copies
+    return _kept_output(n, n.kept, attention, plans).store(store), copies
 
 
-def finite_scores(q: Field, k: Field, shape: Shape, store: Storage, name: str) -> None:
+def magnified(field: Bounds, rotary: Rotary | None) -> Bounds:
+    """A query or key times what cos and sin are multiplied by, before its rotation: the rotation's rules then hold for
+    the larger numbers."""
+    if rotary is None or rotary.gain == 1:
+        return field
+    factor = np.where(np.arange(field.size) < rotary.dims, rotary.gain, 1.0)
+    slack = rounding.multiplier(rotary.gain)
+    return field.times(factor - slack, factor + slack)
+
+
+def finite_scores(q: Bounds, k: Bounds, shape: Shape, store: Storage, name: str) -> None:
     """Rotated queries and keys, and their products before the scale, are finite at every distance. In float16, a
     fully masked row (padding) adds the type's least number to every score: the score at distance 0 must not push the
     sum beyond the range, or the row becomes NaN and spreads through masked values."""
-    size_q, size_k = magnitude(*q.hull()), magnitude(*k.hull())
+    size_q, size_k = q.largest(), k.largest()
     half = 0 if shape.rotary is None else shape.rotary.dims // 2
     pairs = [np.hypot(s[:half], s[half : 2 * half]) for s in (size_q, size_k)]
     finite(f"{name}: a rotated query or key", np.concatenate(pairs), store.largest)
@@ -99,7 +94,7 @@ def finite_scores(q: Field, k: Field, shape: Shape, store: Storage, name: str) -
     # A query may be scaled before the product or the product after it.
     finite(f"{name}: a score", np.asarray(total), store.largest)
     room = store.largest * store.unit / 2
-    own = own_score(q, k, shape) - 8 * (store.unit + 2 * U32) * float(total) * shape.head_dim**-0.5
+    own = own_score(q, k, shape) - rounding.masked_score(float(total) * shape.scale, store)
     if not own > -room:
         raise Undecided(
             f"{name}: scores {own:.4g} at distance 0; in a fully masked row {store.name} adds {-store.largest:.5g},"
@@ -107,9 +102,9 @@ def finite_scores(q: Field, k: Field, shape: Shape, store: Storage, name: str) -
         )
 
 
-def own_score(q: Field, k: Field, shape: Shape) -> float:
+def own_score(q: Bounds, k: Bounds, shape: Shape) -> float:
     """The least score of a position with itself: rotations cancel. Query and key depend on the same symbols."""
-    scale = shape.head_dim**-0.5
+    scale = shape.scale
     keys = {p.key for p in (*q.parts, *k.parts)}
     if len(keys) == 1:
         rows = [_rows_of(f, next(iter(keys)), (*q.parts, *k.parts)) for f in (q, k)]
@@ -120,7 +115,7 @@ def own_score(q: Field, k: Field, shape: Shape) -> float:
     return float(scale * least.min())
 
 
-def _rows_of(field: Field, key: tuple[int, int], parts: tuple[SymbolPart, ...]) -> tuple[Array, Array]:
+def _rows_of(field: Bounds, key: tuple[int, int], parts: tuple[SymbolPart, ...]) -> tuple[Array, Array]:
     symbols = max(len(p.lo) for p in parts)
     lo, hi = tabulated(field)
     return np.broadcast_to(lo, (symbols, field.size)), np.broadcast_to(hi, (symbols, field.size))
@@ -132,71 +127,65 @@ def _bytes(layer: d.Linear, rows: Array) -> bytes:
 
 
 def _stored_output(
-    v: Field, attention: d.StockAttention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
-) -> Field:
+    v: Bounds, attention: d.StockAttention, plans: list[tuple[Array, Array, Copy | Bounds]], store: Storage
+) -> Bounds:
     """The normed stream was stored: values and the heads' outputs are kept or stored, each by itself."""
     size = attention.o.weight.shape[1]
     lo, hi, parts = np.zeros(size), np.zeros(size), []
     for columns, rows, plan in plans:
-        out = plan if isinstance(plan, Field) else settle(copied(v.rows(rows), plan, store), store)
+        out = plan if isinstance(plan, Bounds) else copied(v.rows(rows), plan).store(store)
         lo[columns], hi[columns] = out.lo, out.hi
         parts += [SymbolPart(p.key, columns[p.channels], p.lo, p.hi) for p in out.parts]
-    return linear(Field(lo, hi, merged(parts)), attention.o, store)
+    return Bounds(lo, hi, merged(parts)).matmul(attention.o, store)
 
 
 def _kept_output(
-    n: Normed, kept: Field, attention: d.StockAttention, plans: list[tuple[Array, Array, Copy | Field]], store: Storage
-) -> Field:
+    n: Normed, kept: Bounds, attention: d.StockAttention, plans: list[tuple[Array, Array, Copy | Bounds]]
+) -> Bounds:
     """The normed stream was kept in float32, and so are values and the heads' outputs: all values of one position
     share the norm's factor, so a head's contribution is that factor times a combination in which equal terms cancel."""
     weight, bias = attention.v.weight, attention.v.bias
-    size = magnitude(*n.whole.hull())
-    plain = linear(kept, d.Linear(attention.v.name, weight, None), None)
-    error = (gamma(((weight != 0) & (size > 0)).sum(1)) + 16 * U32) * (np.abs(weight) @ size) / n.factor[0]
-    plain = Field(plain.lo - error, plain.hi + error, plain.parts)
+    size = n.whole.largest()
+    terms, total = ((weight != 0) & (size > 0)).sum(1), np.abs(weight) @ size
+    plain = kept.matmul(d.Linear(attention.v.name, weight, None), None)
+    plain = plain.widen(rounding.kept_values(terms, total) / n.factor[0])
     offset = np.zeros(len(weight)) if bias is None else bias
     offset = offset if n.bias is None else offset + weight @ n.bias
-    fields, total = [], np.zeros(len(attention.o.weight))
+    outputs, total = [], np.zeros(len(attention.o.weight))
     for columns, rows, plan in plans:
         part = d.Linear(attention.o.name, attention.o.weight[:, columns], None)
-        if isinstance(plan, Field):
-            fields.append(linear(plan, part, None))
-            bound = magnitude(*plan.hull())
+        if isinstance(plan, Bounds):
+            outputs.append(plan.matmul(part, None))
+            bound = plan.largest()
         else:
             value = plain.rows(rows)
-            bound = magnitude(*value.hull()) * n.factor[1] + np.abs(offset[rows])
-            slack = term("leak of a copy", (3 * plan.leak * (1 + 2 * store.unit) + FUNCTION_ERROR) * bound)
-            out = times(linear(shifted(value, plan), part, None), n.factor)
-            extra = np.abs(part.weight) @ (slack + 4 * U32 * np.abs(offset[rows]))
-            constant_part = part.weight @ offset[rows]
-            fields.append(Field(out.lo + constant_part - extra, out.hi + constant_part + extra, out.parts))
+            bound = value.largest() * n.factor[1] + np.abs(offset[rows])
+            slack = rounding.leak_error(plan.leak, bound) + rounding.offset_error(np.abs(offset[rows]))
+            out = shifted(value, plan).matmul(part, None).times(*n.factor).add(constant(part.weight @ offset[rows]))
+            outputs.append(out.widen(np.abs(part.weight) @ slack))
         total = total + np.abs(part.weight) @ bound
-    terms = (attention.o.weight != 0).sum(1)
-    zero = np.zeros(len(total))
-    result = add(Field(zero, zero), *fields)
-    error = (gamma(terms) + 8 * U32) * total
-    result = Field(result.lo - error, result.hi + error, result.parts)
-    return result if attention.o.bias is None else add(result, constant(attention.o.bias))
+    result = constant(np.zeros(len(total))).add(*outputs)
+    result = result.widen(rounding.kept_output((attention.o.weight != 0).sum(1), total))
+    return result if attention.o.bias is None else result.add(constant(attention.o.bias))
 
 
-def _head_norm(field: Field, norm: d.Norm | None, store: Storage) -> Field:
-    """RMSNorm over one head's query or key, symbol by symbol where it depends on one symbol."""
+def _head_norm(field: Bounds, norm: d.Norm | None, store: Storage) -> Bounds:
+    """RMSNorm over one head's query or key, or over those of all heads, symbol by symbol where it depends on one."""
     if norm is None:
         return field
     if len(field.parts) != 1:
-        return scaled(field, norm_factor(field, norm.eps, None), norm, store)
+        return field.norm_stepwise(norm, store)
     (part,) = field.parts
-    lo, hi = tabulated(field)
-    rows = [
-        scaled(row, norm_factor(row, norm.eps, None), norm, store)
-        for row in (Field(a, b) for a, b in zip(lo, hi, strict=True))
-    ]
-    low, high = np.stack([r.lo for r in rows]), np.stack([r.hi for r in rows])
+    # Few symbols differ in their queries or keys: the norm of equal rows is computed once.
+    distinct, which = np.unique(np.concatenate(tabulated(field), axis=1), axis=0, return_inverse=True)
+    n = field.size
+    rows = [Bounds(row[:n], row[n:]).norm_stepwise(norm, store) for row in distinct]
+    low, high = (np.stack(ends)[which.reshape(-1)] for ends in ([r.lo for r in rows], [r.hi for r in rows]))
     zero = np.zeros(field.size)
-    return fold(Field(zero, zero, (SymbolPart(part.key, np.arange(field.size), low, high),)), 0.0)
+    return Bounds(zero, zero, (SymbolPart(part.key, np.arange(field.size), low, high),)).fold(0.0)
 
 
-def shifted(value: Field, copy: Copy) -> Field:
+def shifted(value: Bounds, copy: Copy) -> Bounds:
     """The field as it stands at the copied position."""
     if any(p.key[0] in (POSITION, START) for p in value.parts):
         raise Undecided("a value depends on its position")
@@ -205,20 +194,15 @@ def shifted(value: Field, copy: Copy) -> Field:
     except ValueError as reason:
         raise Undecided(str(reason)) from None
     parts = (SymbolPart(key, p.channels, p.lo, p.hi) for key, p in zip(keys, value.parts, strict=True))
-    return Field(value.lo, value.hi, tuple(parts))
+    return Bounds(value.lo, value.hi, tuple(parts))
 
 
-def copied(value: Field, copy: Copy, store: Storage) -> Field:
+def copied(value: Bounds, copy: Copy) -> Bounds:
     """The value at the copied position, and `leak` of anything else; the weights may be stored too."""
-    lo, hi = value.hull()
-    # The stored weight of the copied position is at least 1 - 2 leak (1 itself is representable), all others weigh at
-    # most leak (1 + u).
-    slack = term("leak of a copy", (3 * copy.leak * (1 + 2 * store.unit) + FUNCTION_ERROR) * magnitude(lo, hi))
-    moved = shifted(value, copy)
-    return Field(moved.lo - slack, moved.hi + slack, moved.parts)
+    return shifted(value, copy).widen(rounding.leak_error(copy.leak, value.largest()))
 
 
-def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Reach, store: Storage) -> Field:
+def blended(q: Bounds, k: Bounds, value: Bounds, o: Array, shape: Shape, reach: Reach, store: Storage) -> Bounds:
     """A head that mixes positions: softmax is a convex combination, so its output is in the hull of the values.
 
     When a token of `once` (BOS) stands at position 0 or nowhere, its weight at position t is known better: t other
@@ -226,8 +210,7 @@ def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Rea
     how far back that is.
     """
     lo, hi = value.hull()
-    # stored weights need not add up to 1: each may be off by the unit
-    slack = (store.unit + 8 * FUNCTION_ERROR) * magnitude(lo, hi) + store.tiny
+    slack = rounding.mixture_error(reach.length, magnitude(lo, hi), store)
     crude = constant(lo - slack, hi + slack)
     if float((np.abs(o) @ (hi - lo)).max(initial=0.0)) <= NEGLIGIBLE:
         return crude
@@ -243,12 +226,12 @@ def blended(q: Field, k: Field, value: Field, o: Array, shape: Shape, reach: Rea
     ends_lo = [low + p[:, None] * (special[0] - low) for p in (share_lo, share_hi)]
     ends_hi = [high + p[:, None] * (special[1] - high) for p in (share_lo, share_hi)]
     rows_lo, rows_hi = np.minimum(*ends_lo) - slack, np.maximum(*ends_hi) + slack
-    return Field(
+    return Bounds(
         np.zeros(value.size), np.zeros(value.size), (SymbolPart((START, 0), np.arange(value.size), rows_lo, rows_hi),)
     )
 
 
-def _tokens_apart(field: Field, reach: Reach) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+def _tokens_apart(field: Bounds, reach: Reach) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """The range of a field for tokens of `once`, and for all others."""
     lo, hi = tabulated(field)
     if not field.parts:
@@ -257,7 +240,7 @@ def _tokens_apart(field: Field, reach: Reach) -> tuple[tuple[Array, Array], tupl
     return (lo[inside].min(0), hi[inside].max(0)), (lo[~inside].min(0), hi[~inside].max(0))
 
 
-def _shares(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> tuple[Array, Array]:
+def _shares(q: Bounds, k: Bounds, shape: Shape, reach: Reach, store: Storage) -> tuple[Array, Array]:
     """Bounds of the softmax weight of BOS for every symbol of START."""
     special, ordinary = _tokens_apart(k, reach)
     top, bottom = (_scores(q, *key, shape, shape.rotary or Rotary(1.0, 0), reach, store) for key in (special, ordinary))
@@ -270,15 +253,15 @@ def _shares(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> t
         hi[t] = 1 / (1 + least[t - 1] * np.exp(-top[1][t]))
     if reach.length > STARTS:
         hi[STARTS] = 1 / (1 + least[-1] * np.exp(-top[1][STARTS:].max()))
-    return lo * (1 - 4 * FUNCTION_ERROR), np.minimum(hi * (1 + 4 * FUNCTION_ERROR), 1.0)
+    return rounding.softmax_share(lo, hi)
 
 
 def _scores(
-    q: Field, lo: Array, hi: Array, shape: Shape, rotary: Rotary, reach: Reach, store: Storage
+    q: Bounds, lo: Array, hi: Array, shape: Shape, rotary: Rotary, reach: Reach, store: Storage
 ) -> tuple[Array, Array]:
     """Bounds of the score at every distance, for a key in [lo, hi]."""
     half = rotary.dims // 2
-    theta = rotary.theta ** (-2 * np.arange(half) / max(rotary.dims, 1))
+    theta = rotary.frequencies
     size_q, size_k = magnitude(q.lo, q.hi), magnitude(lo, hi)
     middle_q, middle_k = (q.lo + q.hi) / 2, (lo + hi) / 2
     radius = ((q.hi - q.lo) / 2) @ size_k + size_q @ ((hi - lo) / 2)
@@ -290,15 +273,17 @@ def _scores(
     score = np.cos(angle) @ wave.real - np.sin(angle) @ wave.imag
     plain = middle_q[2 * half :] @ middle_k[2 * half :]
     pair_q, pair_k = (np.hypot(s[:half], s[half : 2 * half]) for s in (size_q, size_k))
-    turn = (reach.length * theta * 4 * U32 + TRIG_ERROR + distance.max() * theta * FREQUENCY_ERROR) * 4
     error_q, error_k = (
-        rotation_error(s[:half], s[half : 2 * half], store) + turn * p for s, p in ((size_q, pair_q), (size_k, pair_k))
+        rotated_error(s[:half], s[half : 2 * half], reach.length, theta, store) for s in (size_q, size_k)
     )
-    scale = shape.head_dim**-0.5
-    stores, scaling = score_stores(scale, store)
+    drift = rounding.frequency_error(distance.max() * rotary.uncertainty, theta) @ (pair_q * pair_k)
+    scale = shape.scale
+    stores, scaling = rounding.score_stores(scale, store)
     error_q = error_q + scaling * pair_q
-    rounding = error_q @ pair_k + (pair_q + error_q) @ error_k + gamma(shape.head_dim + 2) * (pair_q @ pair_k)
-    error = scale * (radius + rounding + gamma(shape.head_dim + 2) * (size_q[2 * half :] @ size_k[2 * half :]))
+    total = pair_q @ pair_k + size_q[2 * half :] @ size_k[2 * half :]
+    error = error_q @ pair_k + (pair_q + error_q) @ error_k + drift + rounding.score_sum(shape.head_dim, total)
+    # Also a scaled query's part that is not rotated is stored.
+    error = scale * (radius + error + scaling * total) + rounding.own(1 + scale * total)
     score = scale * (score + plain)
-    error = error + stores * (np.abs(score) + error) + OWN + store.tiny
+    error = error + stores * (np.abs(score) + error) + rounding.score_underflow(store)
     return score - error, score + error

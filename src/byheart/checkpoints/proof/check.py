@@ -21,13 +21,15 @@ import numpy as np
 from byheart.certify.certificate import Verdict
 from byheart.checkpoints.proof.attention import NeedsStart
 from byheart.checkpoints.proof.certificate import MarginCertificate, MarginWitness, TypeResult
+from byheart.checkpoints.proof.checkpoint import open_checkpoint
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.copying import Reach
-from byheart.checkpoints.proof.decoder import StoredCheckpoint, open_checkpoint
+from byheart.checkpoints.proof.decoder import StoredCheckpoint
 from byheart.checkpoints.proof.network import CheckpointProgram, interpret
 from byheart.checkpoints.proof.questions import AskedContexts, ProvedAnswers, answer, ask, ask_rows, unknown
 from byheart.checkpoints.proof.storage import Array, storage
 from byheart.checkpoints.proof.surroundings import check_padding, check_surroundings
+from byheart.checkpoints.proof.tensors import tensor_files
 from byheart.errors import ByheartError, DataError, FileFormatError, MissingExtraError
 from byheart.progress import timed
 
@@ -233,7 +235,7 @@ def _together(
         windows = len(np.unique(questions.group[questions.judged]))
         ambiguous = len(np.unique(questions.group[questions.several & questions.judged]))
     if verdict is Verdict.PROVED and (not types or not asked):
-        return _nothing("nothing was asked", checkpoint.shape.family, fingerprint)
+        return _nothing("no query was given", checkpoint.shape.family, fingerprint)
     reason = types[0].reason if verdict is Verdict.PROVED or worst is None else f"{worst.type}: {worst.reason}"
     return MarginCertificate(
         verdict,
@@ -256,9 +258,8 @@ def _nothing(reason: str, family: str, fingerprint: str) -> MarginCertificate:
 
 def _fingerprint(folder: Path) -> str:
     digest = hashlib.sha256()
-    for name in ("config.json", "model.safetensors"):
-        path = folder / name
-        digest.update(name.encode() + b"\\0")
+    for path in (folder / "config.json", *(tensor_files(folder) or [folder / "model.safetensors"])):
+        digest.update(path.name.encode() + b"\\0")
         if path.exists():
             with path.open("rb") as file:
                 while block := file.read(1 << 20):

@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from byheart.certify.certificate import Verdict
+from byheart.checkpoints.proof.bounds import TOKEN, places_seen
 from byheart.checkpoints.proof.certificate import MarginCertificate
 from byheart.checkpoints.proof.check import certify_checkpoint, interpreted
+from byheart.checkpoints.proof.checkpoint import open_checkpoint
 from byheart.checkpoints.proof.config import Undecided
-from byheart.checkpoints.proof.decoder import NAMES, StoredCheckpoint, open_checkpoint
-from byheart.checkpoints.proof.fields import TOKEN, places_seen
+from byheart.checkpoints.proof.decoder import StoredCheckpoint
 from byheart.checkpoints.proof.mlp import KnownWindows, aligned
 from byheart.checkpoints.proof.network import CheckpointProgram
 from byheart.checkpoints.proof.questions import look_up
@@ -114,7 +115,7 @@ def _changed_units(first: StoredCheckpoint, second: StoredCheckpoint) -> dict[in
     """Units by layer in whose rows or columns the two files differ; any other difference is refused by name."""
     if first.shape != second.shape or set(first.files.entries) != set(second.files.entries):
         raise Undecided("the two checkpoints have different configs or tensors")
-    prefix = NAMES[first.shape.family].layers.split("{}")[0]
+    prefix = first.family.layers.split("{}")[0]
     units: dict[int, set[int]] = {}
     for name in first.files.entries:
         one, two = first.files.read(name), second.files.read(name)
@@ -167,7 +168,7 @@ def _same_symbols(
     """What the symbols of the second checkpoint are called in the first; one that is two there is refused."""
     pairs = {(now, old[window][1]) for window, (_, now) in new.items()}
     if len({now for now, _ in pairs}) != len(pairs) or len({was for _, was in pairs}) != len(pairs):
-        raise Undecided(f"layer {signal - 1}: windows that were told apart no longer are, or the other way round")
+        raise Undecided(f"layer {signal - 1}: windows that were distinguished no longer are, or the reverse")
     return dict(pairs)
 
 

@@ -5,10 +5,7 @@
     s(d) = scale * Re sum_f Q_f conj(K_f) exp(i theta_f d),      Q_f = q_f + i q_{f + F/2}
 
 plus errors. Errors of the rotated query are common to all keys, so in s(o) - s(d) they meet only the difference of two
-rotated keys, of length |K_f| |1 - exp(i theta_f (o - d))|; errors of keys are independent. A pair (a, b) turned by an
-angle is (a c - b s, a s + b c). Storing c, s and the four products moves it by at most 2 u times (|a c| + |b s|, |a
-s| + |b c|), whose length is at most |a| + |b|. Storing the two sums moves it by u times its length; but adding a
-small number to a stored one errs by at most the small one, so also by at most 2 min(|a|, |b|).
+rotated keys, of length |K_f| |1 - exp(i theta_f (o - d))|; errors of keys are independent (`rounding.rotation_error`).
 
 *Heads over learned positions.* q and k are tabulated by position, so all pairs are scored.
 
@@ -24,19 +21,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from byheart.checkpoints.proof import rounding
+from byheart.checkpoints.proof.bounds import POSITION, Bounds, magnitude
 from byheart.checkpoints.proof.config import Rotary, Shape
-from byheart.checkpoints.proof.fields import POSITION, Field, magnitude
-from byheart.checkpoints.proof.slack import term
-from byheart.checkpoints.proof.storage import (
-    FREQUENCY_ERROR,
-    FUNCTION_ERROR,
-    OWN,
-    TRIG_ERROR,
-    U32,
-    Array,
-    Storage,
-    gamma,
-)
+from byheart.checkpoints.proof.storage import Array, Storage
 
 LARGEST_LEAK = 2.0**-4
 POSITION_BLOCK = 256
@@ -62,7 +50,7 @@ class Reach:
     once: frozenset[int] = frozenset()
 
 
-def tabulated(field: Field) -> tuple[Array, Array]:
+def tabulated(field: Bounds) -> tuple[Array, Array]:
     """All values of a field that depends on one symbol, or on none: one row per symbol."""
     symbols = len(field.parts[0].lo) if field.parts else 1
     lo, hi = np.tile(field.lo, (symbols, 1)), np.tile(field.hi, (symbols, 1))
@@ -72,57 +60,40 @@ def tabulated(field: Field) -> tuple[Array, Array]:
     return lo, hi
 
 
-def one_hot(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
+def one_hot(q: Bounds, k: Bounds, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
     """The distance that this head reads, proved; None if it does not read one distance whatever the input is."""
+    if shape.rotary is None and not any(p.key[0] == POSITION for p in (*q.parts, *k.parts)):
+        return None  # neither rotated nor a function of the position: no distance can win
     if shape.rotary is not None:
         return _rotary_copy(folded(q), folded(k), shape.rotary, shape, reach, store)
     return _position_copy(folded(q, POSITION), folded(k, POSITION), shape, reach, store)
 
 
-def folded(field: Field, kept: int | None = None) -> Field:
+def folded(field: Bounds, kept: int | None = None) -> Bounds:
     """All parts but those of one signal replaced by their hull: a query or key that should not depend on the input."""
-    lo, hi = field.lo.copy(), field.hi.copy()
-    for part in field.parts:
-        if part.key[0] != kept:
-            lo[part.channels] += part.lo.min(0)
-            hi[part.channels] += part.hi.max(0)
-    return Field(lo, hi, tuple(p for p in field.parts if p.key[0] == kept))
+    return field.without({p.key[0] for p in field.parts} - {kept})
 
 
-def rotation_error(first: Array, second: Array, store: Storage) -> Array:
-    """Length of the error of a rotated pair (a, b), by what is stored: see the module's text. Second order: the
-    factor 1 + 8 u.
-    """
-    u = store.unit + 2 * U32
-    products = term("products of a rotation", 2 * u * (first + second))
-    total = term("sums of a rotation", np.minimum(u * np.hypot(first, second), 2 * np.minimum(first, second)))
-    return np.asarray((products + total) * (1 + 8 * u) + 4 * store.tiny)
+def rotated_error(first: Array, second: Array, length: int, theta: Array, store: Storage) -> Array:
+    """Length of the error of a pair that is rotated to a position below `length`."""
+    turned = rounding.rotation_error(first, second, store)
+    return np.asarray(turned + rounding.angle_error(length, theta, np.hypot(first, second)))
 
 
-def score_stores(scale: float, store: Storage) -> tuple[float, float]:
-    """Relative errors of a stored score and of a scaled query. A power of two scales without error; otherwise a score
-    may be stored before and after scaling, or the query be scaled and stored."""
-    exact = np.log2(scale) == np.rint(np.log2(scale))
-    u = term("store of a score", store.unit + 2 * U32)
-    return (u, 0.0) if exact else (2 * u, u)
-
-
-def _rotary_copy(q: Field, k: Field, rotary: Rotary, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
+def _rotary_copy(q: Bounds, k: Bounds, rotary: Rotary, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
     half = rotary.dims // 2
-    theta = rotary.theta ** (-2 * np.arange(half) / rotary.dims)
-    scale = shape.head_dim**-0.5
+    theta = rotary.frequencies
+    scale = shape.scale
     longest = reach.length if shape.window is None else min(reach.length, shape.window)
 
-    def pairs(f: Field) -> tuple[Array, Array, Array]:
+    def pairs(f: Bounds) -> tuple[Array, Array, Array]:
         middle, radius = (f.lo + f.hi) / 2, (f.hi - f.lo) / 2
         size = magnitude(f.lo, f.hi)
-        turned = rotation_error(size[:half], size[half : 2 * half], store)
-        # cos and sin at an angle that was rounded to float32, by their implementations
-        angle = (reach.length * theta * 2 * U32 + TRIG_ERROR) * 2 * (size[:half] + size[half : 2 * half])
+        turned = rotated_error(size[:half], size[half : 2 * half], reach.length, theta, store)
         wave = middle[:half] + 1j * middle[half : 2 * half]
         return (
             wave,
-            np.hypot(radius[:half], radius[half : 2 * half]) + turned + angle,
+            np.hypot(radius[:half], radius[half : 2 * half]) + turned,
             np.hypot(size[:half], size[half : 2 * half]),
         )
 
@@ -136,17 +107,19 @@ def _rotary_copy(q: Field, k: Field, rotary: Rotary, shape: Shape, reach: Reach,
     plain_q, plain_k = magnitude(q.lo[rest], q.hi[rest]), magnitude(k.lo[rest], k.hi[rest])
     plain = plain_q @ (k.hi[rest] - k.lo[rest])
     total = size_q @ size_k + plain_q @ plain_k
-    sums = 2 * float(gamma(shape.head_dim + 2)) * total + plain
-    drift = FREQUENCY_ERROR * (size_q * size_k * theta)
-    stores, scaling = score_stores(scale, store)
+    stores, scaling = rounding.score_stores(scale, store)
+    sums = 2 * rounding.score_sum(shape.head_dim, total) + plain * (1 + scaling)
     common = error_q + scaling * size_q
 
     def gaps(wanted: int, others: Array) -> Array:
         chord = 2 * np.abs(np.sin(np.outer(others - wanted, theta) / 2))  # (others, F)
         error = (chord * size_k + 2 * error_k) @ common + 2 * (size_q @ error_k)
-        error = error + sums + (others + wanted) * drift.sum()
-        error = scale * error * (1 + 2.0**-20) + OWN * (1 + scale * total)
-        error = error + stores * (abs(score[wanted]) + np.abs(score[others]) + 2 * error) + 2 * store.tiny
+        error = (
+            error + sums + rounding.frequency_error((others + wanted) * rotary.uncertainty, theta @ (size_q * size_k))
+        )
+        error = scale * error + rounding.own(1 + scale * total)
+        error = error + stores * (abs(score[wanted]) + np.abs(score[others]) + 2 * error)
+        error = error + 2 * rounding.score_underflow(store)
         return np.asarray(score[wanted] - score[others] - error)
 
     return _best(score, gaps)
@@ -171,13 +144,13 @@ def _best(score: Array, gaps: Callable[[int, Array], Array]) -> Copy | None:
         found = gaps(wanted, others)
         least = min(least, float(found.min()))
         with np.errstate(over="ignore"):
-            leak = max(leak, float(np.exp(-found).sum()) * (1 + 2 * FUNCTION_ERROR))
+            leak = max(leak, rounding.spilled(float(np.exp(-found).sum())))
         if not leak <= LARGEST_LEAK:
             return None
     return Copy(offset, least, leak, stays)
 
 
-def _position_copy(q: Field, k: Field, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
+def _position_copy(q: Bounds, k: Bounds, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
     """All pairs of positions, a block of queries at a time. The query's slack meets the difference of two keys, and
     all slacks are taken by their lengths (Cauchy and Schwarz), so that two matrix products per block suffice."""
     q_lo, q_hi = _by_position(q, reach.length)
@@ -185,21 +158,18 @@ def _position_copy(q: Field, k: Field, shape: Shape, reach: Reach, store: Storag
     q_mid, k_mid = (q_lo + q_hi) / 2, (k_lo + k_hi) / 2
     q_rad, k_rad = (np.linalg.norm((hi - lo) / 2, axis=1) for lo, hi in ((q_lo, q_hi), (k_lo, k_hi)))
     q_len, k_len = np.linalg.norm(q_mid, axis=1), np.linalg.norm(k_mid, axis=1)
-    scale, t = shape.head_dim**-0.5, np.arange(reach.length)
+    scale, t = shape.scale, np.arange(reach.length)
     offset = int(t[-1] - (q_mid[-1] @ k_mid.T).argmax())
     blind = offset - 1  # the last query that does not see so far back
     stays = offset > 1 and int((q_mid[blind] @ k_mid[:offset].T).argmax()) == blind
     wanted = np.where(t >= offset, t - offset, t if stays else 0)
-    stores, scaling = score_stores(scale, store)
-    common = (q_rad + scaling * (q_len + q_rad)) * (1 + 2.0**-20)
+    stores, scaling = rounding.score_stores(scale, store)
+    common = q_rad + scaling * (q_len + q_rad)
     key_most, rad_most = float((k_len + k_rad).max()), float(k_rad.max())
-    sums = float(gamma(shape.head_dim + 2)) * (q_len + q_rad) * key_most
-    fixed = (
-        scale * (2 * (q_len + q_rad) * rad_most + 2 * sums) * (1 + 2.0**-20)
-        + OWN * (1 + scale * q_len * key_most)
-        + 2 * store.tiny
-    )
-    single = 2.0**-24 * (shape.head_dim + 64)  # what single precision, in which the matrices are computed, adds
+    sums = rounding.score_sum(shape.head_dim, (q_len + q_rad) * key_most)
+    fixed = scale * (2 * (q_len + q_rad) * rad_most + 2 * sums) + rounding.own(1 + scale * (q_len + q_rad) * key_most)
+    fixed = fixed + 2 * rounding.score_underflow(store)
+    single = rounding.single_precision(shape.head_dim)  # in which the matrices are computed
     fixed = fixed + single * (scale * (q_len + q_rad) * key_most * 4 + 4 * scale * common * key_most)
     fixed = fixed + scale * common * math.sqrt(8 * single) * key_most  # of the root, where two keys are alike
     keys, queries = k_mid.astype(np.float32), (scale * q_mid).astype(np.float32)
@@ -223,12 +193,12 @@ def _position_copy(q: Field, k: Field, shape: Shape, reach: Reach, store: Storag
         least = min(least, float(gap.min()))
         with np.errstate(over="ignore"):
             spilt = np.exp(np.negative(gap, out=gap), out=gap).sum(1, dtype=np.float64).max()
-        leak = max(leak, float(spilt) * (1 + 2.0**-10) + 1e-30)
+        leak = max(leak, rounding.spilled(float(spilt) * (1 + 2.0**-10) + 1e-30))
         if not leak <= LARGEST_LEAK:
             return None
     return Copy(offset, least, leak, stays)
 
 
-def _by_position(field: Field, length: int) -> tuple[Array, Array]:
+def _by_position(field: Bounds, length: int) -> tuple[Array, Array]:
     lo, hi = tabulated(field)
     return (lo[:length], hi[:length]) if len(lo) > 1 else (np.tile(lo, (length, 1)), np.tile(hi, (length, 1)))

@@ -12,22 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from byheart.checkpoints.proof import decoder as d
-from byheart.checkpoints.proof.config import Shape, Undecided
-from byheart.checkpoints.proof.fields import (
+from byheart.checkpoints.proof import rounding
+from byheart.checkpoints.proof.bounds import (
     FOLD,
-    Field,
+    Bounds,
     Key,
     Normed,
     SymbolPart,
-    add,
     constant,
-    fold,
-    linear,
+    interval_product,
     magnitude,
-    settle,
 )
-from byheart.checkpoints.proof.products import Fired, products_of, times
-from byheart.checkpoints.proof.storage import FUNCTION_ERROR, U32, Array, Interval, Storage, gamma
+from byheart.checkpoints.proof.config import Shape, Undecided
+from byheart.checkpoints.proof.products import Fired, products_of
+from byheart.checkpoints.proof.storage import Array, Interval, Storage
 from byheart.checkpoints.proof.units import ANY, sum_error
 
 
@@ -41,12 +39,12 @@ class Routing:
 
     def weighted(self, expert: int, lo: Array, hi: Array, store: Storage) -> SymbolPart:
         low, high = store.maybe(lo, hi)
-        rows = times((low[None, :], high[None, :]), (self.lo[:, [expert]], self.hi[:, [expert]]))
+        rows = interval_product((low[None, :], high[None, :]), (self.lo[:, [expert]], self.hi[:, [expert]]))
         return SymbolPart(self.key, np.arange(len(lo)), *store.maybe(*rows))
 
     def summed(self, parts: list[SymbolPart], size: int) -> tuple[Array, Array, list[SymbolPart]]:
         lo, hi = sum(p.lo for p in parts), sum(p.hi for p in parts)
-        slack = 4 * U32 * np.maximum(np.abs(lo), np.abs(hi))
+        slack = rounding.expert_sum(len(parts), np.add.reduce([magnitude(p.lo, p.hi) for p in parts]))
         return np.zeros(size), np.zeros(size), [SymbolPart(self.key, np.arange(size), lo - slack, hi + slack)]
 
 
@@ -55,7 +53,7 @@ def route(n: Normed, mlp: d.Mlp, shape: Shape, store: Storage) -> Routing | None
     if mlp.router is None:
         return None
     kept = n.kept is not None
-    logits = linear(n.whole, mlp.router, None if kept else store, share=2.0**-3)
+    logits = n.whole.matmul(mlp.router, None if kept else store, share=2.0**-3)
     if len(logits.parts) != 1:
         raise Undecided(f"{mlp.router.name}: the choice of experts depends on {len(logits.parts)} symbols")
     key = logits.parts[0].key
@@ -71,11 +69,9 @@ def route(n: Normed, mlp: d.Mlp, shape: Shape, store: Storage) -> Routing | None
     for column in inside.T:
         own = column[:, None]
         rest = inside != own
-        wide = 8 * FUNCTION_ERROR  # softmax and the division by the sum of the chosen ones are computed in float32
-        least = np.where(rest, np.exp(apart_lo[rows, inside, own]), 0.0).sum(1) * (1 - wide)
-        most = np.where(rest, np.exp(apart_hi[rows, inside, own]), 0.0).sum(1) * (1 + wide)
-        ends = store.maybe((1 - FUNCTION_ERROR) / (1 + most), (1 + FUNCTION_ERROR) / (1 + least))
-        low[rows[:, 0], column], high[rows[:, 0], column] = ends
+        least = np.where(rest, np.exp(apart_lo[rows, inside, own]), 0.0).sum(1)
+        most = np.where(rest, np.exp(apart_hi[rows, inside, own]), 0.0).sum(1)
+        low[rows[:, 0], column], high[rows[:, 0], column] = store.maybe(*rounding.router_weights(least, most))
     return Routing(key, low, high)
 
 
@@ -85,18 +81,17 @@ def _logit_differences(
     """logit_i - logit_j for all experts and symbols: (S, experts, experts)."""
     weight, count = router.weight, len(router.weight)
     difference = (weight[:, None, :] - weight[None, :, :]).reshape(count * count, -1)
-    field = linear(n.whole, d.Linear(router.name, difference, None), None, share=2.0**-3)
-    size = magnitude(*n.whole.hull())
-    sums = sum_error(router, size).most()
-    largest = np.maximum(np.abs(lo), np.abs(hi)).max(0)
-    error = sums + (0.0 if kept else store.unit) * (largest + sums)
-    wide = (error[:, None] + error[None, :]).reshape(-1)
-    field = Field(field.lo - wide, field.hi + wide, field.parts)
+    field = n.whole.matmul(d.Linear(router.name, difference, None), None, share=2.0**-3)
+    sums = sum_error(router, n.whole.largest()).most()
+    # By symbol: the logits of experts that a symbol does not choose are larger, and so are their errors.
+    error = np.broadcast_to(sums, lo.shape) if kept else rounding.router_logit(sums, magnitude(lo, hi), store)
+    wide = error[:, :, None] + error[:, None, :]
     low, high = (x.reshape(-1, count, count) for x in _table(field, key, len(lo)))
+    low, high = low - wide, high + wide
     return np.maximum(low, lo[:, :, None] - hi[:, None, :]), np.minimum(high, hi[:, :, None] - lo[:, None, :])
 
 
-def _table(field: Field, key: Key, symbols: int | None = None) -> Interval:
+def _table(field: Bounds, key: Key, symbols: int | None = None) -> Interval:
     """Values by the symbol of one key, all other parts replaced by their hull."""
     rows = symbols or next(len(p.lo) for p in field.parts if p.key == key)
     lo, hi = np.tile(field.lo, (rows, 1)), np.tile(field.hi, (rows, 1))
@@ -178,7 +173,7 @@ def join(first: KnownWindows, second: KnownWindows) -> KnownWindows | None:
 
 def apply(
     n: Normed, mlp: d.Mlp, shape: Shape, once: frozenset[int], store: Storage, signal: int
-) -> tuple[Field, KnownWindows]:
+) -> tuple[Bounds, KnownWindows]:
     """The MLP's output as a field that depends on one new signal, and the signal's table."""
     chosen = route(n, mlp, shape, store)
     outputs = [products_of(n, expert, shape, once, store) for expert in mlp.experts]
@@ -192,7 +187,7 @@ def apply(
     for index, (expert, fired) in enumerate(zip(mlp.experts, outputs, strict=True)):
         windows = aligned(fired.found.window, fired.found.keys, keys)
         always = (windows == ANY).all(1)
-        lo, hi, error = _constant_output(expert.down.weight, fired, always)
+        lo, hi, error = _constant_output(expert.down.weight, fired, always, _most_fired(windows, always))
         if chosen is None:
             base_lo, base_hi = base_lo + lo - error, base_hi + hi + error
         else:
@@ -200,12 +195,18 @@ def apply(
         rows.append(_fired_output(expert.down.weight, fired, windows, always, chosen, keys, index, store))
     table, part = _tabulate(keys, rows, signal)
     if chosen is not None:
+        moved = np.zeros(size)
+        for own in part:
+            moved[own.channels] = magnitude(own.lo, own.hi).max(0)
+        sizes = np.stack([magnitude(p.lo, p.hi) for p in parts])
+        slack = rounding.summed_experts(sizes, moved, shape.experts_used, store)
         base_lo, base_hi, parts = chosen.summed(parts, size)
-    out = Field(base_lo, base_hi, (*parts, *part))
+        base_lo, base_hi = base_lo - slack, base_hi + slack
+    out = Bounds(base_lo, base_hi, (*parts, *part))
     spread = max((float(p.spread().max(initial=0.0)) for p in out.parts), default=0.0)
-    out = settle(fold(out, FOLD * spread), store)
+    out = out.fold(FOLD * spread).store(store)
     bias = mlp.experts[0].down.bias
-    return (out if bias is None else settle(add(out, constant(bias)), store)), table
+    return (out if bias is None else out.add(constant(bias)).store(store)), table
 
 
 @dataclass(frozen=True)
@@ -219,17 +220,23 @@ class _Output:
     scalar: Interval  # (P,)
 
 
-def _constant_output(down: Array, fired: Fired, always: Array) -> tuple[Array, Array, Array]:
-    """What units that always fire add, and the error of the sum including everything that is silent."""
+def _most_fired(windows: Array, always: Array) -> int:
+    """How many units with a window of their own fire together, at most."""
+    return int(np.unique(windows[~always], axis=0, return_counts=True)[1].max(initial=0))
+
+
+def _constant_output(down: Array, fired: Fired, always: Array, more: int) -> tuple[Array, Array, Array]:
+    """What units that always fire add, and the error of the sum including everything that is silent; up to `more`
+    other terms are in the same sum."""
     live = np.flatnonzero(always)
     order = live[np.argsort(fired.anchor[live], kind="stable")]
     start = np.flatnonzero(np.r_[True, np.diff(fired.anchor[order]) != 0]) if len(order) else np.zeros(0, dtype=int)
-    silent = np.abs(down) @ fired.quiet
+    silent = rounding.silent_sum(np.abs(down) @ fired.quiet)
     if not len(order):
         zero = np.zeros(len(down))
-        return zero, zero, 4 * silent
+        return zero, zero, silent
     lo, hi, size = _group_sums(down[:, fired.found.unit[order]].T, fired, order, start)
-    return lo.sum(0), hi.sum(0), gamma(len(order) + 8) * size.sum(0) + 4 * silent
+    return lo.sum(0), hi.sum(0), rounding.fired_sum(len(order) + more, size.sum(0)) + silent
 
 
 def _group_sums(weight: Array, fired: Fired, order: Array, start: Array) -> tuple[Array, Array, Array]:
@@ -244,7 +251,7 @@ def _group_sums(weight: Array, fired: Fired, order: Array, start: Array) -> tupl
     if len(start) < len(order):
         leader = fired.anchor[order][start]
         total = np.add.reduceat(weight, start, 0)
-        first = times((total, total), (fired.lo[leader][:, None], fired.hi[leader][:, None]))
+        first = interval_product((total, total), (fired.lo[leader][:, None], fired.hi[leader][:, None]))
         others = _weighted(weight, fired.apart_lo[order], fired.apart_hi[order])
         lo = np.maximum(lo, first[0] + np.add.reduceat(others[0], start, 0))
         hi = np.minimum(hi, first[1] + np.add.reduceat(others[1], start, 0))
@@ -286,14 +293,14 @@ def _fired_output(
     weight = down[np.ix_(channels, fired.found.unit[order])].T  # (E, C)
     lo, hi, absolute = _group_sums(weight, fired, order, start)
     counts = np.diff(np.r_[start, len(order)])
-    error = gamma(counts + 8)[:, None] * absolute
+    error = rounding.fired_sum((counts + always.sum())[:, None], absolute)
     lo, hi = lo - error, hi + error
     if share is not None:
         low, high = share[0][start][:, None], share[1][start][:, None]
-        lo, hi = store.maybe(*times(store.maybe(lo, hi), (low, high)))
+        lo, hi = store.maybe(*interval_product(store.maybe(lo, hi), (low, high)))
     direction, scalar = _scalars(weight, fired, order, start, counts)
     if share is not None:
-        scalar = times(scalar, (share[0][start], share[1][start]))
+        scalar = interval_product(scalar, (share[0][start], share[1][start]))
     return _Output(rows[start], lo, hi, channels, fired.found.unit[order][start], direction, scalar)
 
 

@@ -1,7 +1,7 @@
 """The whole network as a symbolic program with slack: what the tensors compute, for every input, in one number type.
 
 `interpret` walks through the layers once, from the embedding up, and asks no document: a head becomes copies of earlier
-symbols (`attention`), an MLP a table of windows (`mlp`), the stream stays a field (`fields`). The result says which
+symbols (`attention`), an MLP a table of windows (`mlp`), the stream stays one value of `Bounds`. The result says which
 earlier symbols each layer's table looks at, and gives the stream before the final norm; `Program.logits` evaluates it
 for chosen symbols.
 
@@ -18,38 +18,26 @@ import numpy as np
 
 from byheart.checkpoints.proof import attention as heads
 from byheart.checkpoints.proof import decoder as d
-from byheart.checkpoints.proof.config import Shape, Undecided
-from byheart.checkpoints.proof.copying import Copy, Reach
-from byheart.checkpoints.proof.fields import (
+from byheart.checkpoints.proof import rounding
+from byheart.checkpoints.proof.bounds import (
     POSITION,
+    SMALLEST_SQUARE,
     START,
     TOKEN,
-    Field,
+    Bounds,
     Key,
     SymbolPart,
-    add,
     either,
-    energy,
-    fold,
     lookback,
     magnitude,
-    mean,
-    normalize,
-    settle,
+    scaled,
+    squares,
 )
+from byheart.checkpoints.proof.branches import added_by_branch, multiplied, read_by_branch, scaled_head
+from byheart.checkpoints.proof.config import Shape, Undecided
+from byheart.checkpoints.proof.copying import Copy, Reach
 from byheart.checkpoints.proof.mlp import KnownWindows, apply, join
-from byheart.checkpoints.proof.storage import (
-    FUNCTION_ERROR,
-    OWN,
-    U32,
-    UNDERFLOW,
-    Array,
-    Interval,
-    Storage,
-    finite,
-    gamma,
-    in_float32,
-)
+from byheart.checkpoints.proof.storage import Array, Interval, Storage, finite, in_float32
 
 HARDLY = 2.0**-7  # of the widest part of a channel: the effect of a part that is folded there
 
@@ -63,7 +51,7 @@ class CheckpointProgram:
     reach: Reach
     tables: dict[int, KnownWindows]
     copies: tuple[tuple[Copy, ...], ...]
-    stream: Field
+    stream: Bounds
     final_norm: d.Norm
     head: d.Linear
 
@@ -91,9 +79,10 @@ class CheckpointProgram:
         """The parts of the stream on which logits depend."""
         return self._read()[0].parts
 
-    def _read(self) -> tuple[Field, Field]:
+    def _read(self) -> tuple[Bounds, Bounds]:
         """The stream with parts that no logit reads folded away: (that, the stream)."""
-        stream = _without(self.stream, (START, POSITION))
+        # A question does not say where it stands.
+        stream = self.stream.without((START, POSITION))
         weight = self.final_norm.weight
         moved = np.abs(self.head.weight).max(0) * np.abs(weight)
         spread = np.zeros(self.stream.size)
@@ -104,7 +93,7 @@ class CheckpointProgram:
         for part in stream.parts:  # what the last table says is never left to chance: small weights hold small shares
             if part.key == (max(self.tables), 0):
                 tolerance[part.channels[moved[part.channels] > 0]] = 0.0
-        return fold(stream, tolerance), self.stream
+        return stream.fold(tolerance), self.stream
 
     def logits(self, symbols: dict[Key, Array]) -> Logits:
         """Logits for given symbols of the parts that are read, one row per question."""
@@ -141,21 +130,19 @@ class CheckpointProgram:
         self, lo: Array, hi: Array, least: Array, most: Array, centre: Interval | None, direction: Array, common: Array
     ) -> Logits:
         n, norm, weight = self.stream.size, self.final_norm, self.head.weight
-        slack = float(gamma(n + 4))
-        if centre is not None:  # sum (x - mean)^2 = sum x^2 - n mean^2, whichever way it is computed
-            square = np.maximum(np.abs(centre[0]), np.abs(centre[1])) ** 2
-            least, most = least - 3 * n * square, most + 3 * n * square
+        middle = None
+        if centre is not None:  # sum (x - mean)^2 = sum x^2 - n mean^2
+            middle = magnitude(*centre)
+            least = least - n * middle**2
             if self.store.name == "float32":  # the mean is one number, which `Logits` subtracts: here only the rounding
-                slack_x = 4 * U32 * (magnitude(lo, hi) + np.sqrt(square)[:, None])
-                lo, hi = lo - slack_x, hi + slack_x
+                slack = rounding.centred_error(magnitude(lo, hi) + middle[:, None])
+                lo, hi = lo - slack, hi + slack
             else:
                 lo, hi = in_float32(lo - centre[1][:, None], hi - centre[0][:, None])
         finite("the squares inside the last norm", most)
-        if not (least / n + norm.eps > 2.0**-100).all():
+        if not (least / n + norm.eps > SMALLEST_SQUARE).all():
             raise Undecided("the last norm may divide by zero")
-        low = 1 / np.sqrt(most * (1 + slack) / n + norm.eps * (1 + 2.0**-23) + UNDERFLOW) * (1 - FUNCTION_ERROR)
-        least = np.maximum(least * (1 - slack) / n - UNDERFLOW, 0.0)
-        high = 1 / np.sqrt(least + norm.eps * (1 - 2.0**-23)) * (1 + FUNCTION_ERROR)
+        low, high = rounding.inverse_root(least, most, n, norm.eps, middle)
         unit = magnitude(lo, hi) * high[:, None]
         shifted = unit * np.abs(norm.weight) + (0.0 if norm.bias is None else np.abs(norm.bias))
         finite("the last normed stream", np.maximum(unit, shifted), self.store.largest)
@@ -163,27 +150,25 @@ class CheckpointProgram:
         factor, shift = (low, high), np.zeros(len(weight))
         mean, slope = (np.zeros(len(lo)), np.zeros(len(lo))), np.zeros(n)
         if self.store.name == "float32":  # all channels share the factor; each is rounded a few times
-            lo, hi = _scaled(lo, hi, norm.weight, norm.weight)
+            lo, hi = scaled(lo, hi, norm.weight, norm.weight)
             direction = direction * norm.weight
             size = magnitude(lo, hi) * high[:, None] + (0.0 if norm.bias is None else np.abs(norm.bias))
             shift = shift if norm.bias is None else weight @ norm.bias
-            roundings = 8 * U32
             if centre is not None:
                 mean, slope = centre, norm.weight
         else:
-            lo, hi = self.store.maybe(*_scaled(lo, hi, low[:, None], high[:, None]))
-            lo, hi = self.store.maybe(*_scaled(lo, hi, norm.weight, norm.weight))
+            lo, hi = self.store.maybe(*scaled(lo, hi, low[:, None], high[:, None]))
+            lo, hi = self.store.maybe(*scaled(lo, hi, norm.weight, norm.weight))
             if norm.bias is not None:
                 lo, hi = self.store.maybe(lo + norm.bias, hi + norm.bias)
-            size, roundings = magnitude(lo, hi), 0.0
+            size = magnitude(lo, hi)
             factor = np.ones(len(lo)), np.ones(len(lo))
-        radius = np.maximum((hi - lo) / 2 - common[:, None] * np.abs(direction), 0.0) + OWN * magnitude(lo, hi)
+        radius = np.maximum((hi - lo) / 2 - common[:, None] * np.abs(direction), 0.0)
+        radius = radius + rounding.own(magnitude(lo, hi))
         found = Logits(self, (lo + hi) / 2, radius, direction, common, factor, shift, mean, slope, np.zeros(1))
-        # As in `SumError`: no partial sum exceeds (S + |total|) / 2.
         total, absolute = size @ np.abs(weight).T, magnitude(*found._form(weight, shift))
-        partial = (total + np.minimum(absolute, total)) / 2 * (1 + 2.0**-10)
-        error = gamma((weight != 0).sum(1)) * partial + (roundings + 5 * U32) * total + UNDERFLOW * n
-        return replace(found, error=error)
+        kept = self.store.name == "float32"
+        return replace(found, error=rounding.logit_sum((weight != 0).sum(1), total, absolute, n, kept))
 
 
 @dataclass(frozen=True)
@@ -217,12 +202,13 @@ class Logits:
         tilt = weight @ self.slope
         ends = np.outer(self.mean[0], tilt), np.outer(self.mean[1], tilt)
         low, high = centre - spread - np.maximum(*ends), centre + spread - np.minimum(*ends)
-        lo, hi = _scaled(low, high, self.factor[0][:, None], self.factor[1][:, None])
+        lo, hi = scaled(low, high, self.factor[0][:, None], self.factor[1][:, None])
         return lo + shift, hi + shift
 
     def bounds(self) -> Interval:
         lo, hi = self._form(self.program.head.weight, self.shift)
-        finite("a logit", magnitude(lo, hi) + self.error, self.program.store.largest)
+        largest = self.program.store.largest / max(1.0, self.program.shape.logit_scale)
+        finite("a logit", magnitude(lo, hi) + self.error, largest)
         return self.program.store.maybe(lo - self.error, hi + self.error)
 
     def best(self) -> Array:
@@ -235,41 +221,25 @@ class Logits:
         size = magnitude(lo, hi)
         gap = self._form(weight[token] - weight, self.shift[token] - self.shift)[0]
         gap = gap - self.error - self.error[:, [token]]
-        gap = gap - (store.unit + 2 * U32) * (size + size[:, [token]]) - 2 * store.tiny
+        gap = gap - rounding.logit_store(size, size[:, [token]], store)
         gap = np.maximum(gap, lo[:, [token]] - hi)
         gap[:, token] = np.inf
         return np.asarray(gap)
 
 
-def _energies(lo: Array, hi: Array, rest: Field) -> Interval:
+def _energies(lo: Array, hi: Array, rest: Bounds) -> Interval:
     """Sum of squares per question: of the channels shown here, and of all others over all inputs."""
-    other = energy(rest) if rest.size else (0.0, 0.0)
-    low = np.where((lo <= 0) & (hi >= 0), 0.0, np.minimum(lo**2, hi**2)).sum(1)
-    return low + other[0], np.maximum(lo**2, hi**2).sum(1) + other[1]
+    other = rest.energy() if rest.size else (0.0, 0.0)
+    low, high = squares(lo, hi)
+    return rounding.widened(low.sum(1) + other[0], high.sum(1) + other[1])
 
 
-def _means(lo: Array, hi: Array, rest: Field) -> Interval:
+def _means(lo: Array, hi: Array, rest: Bounds) -> Interval:
     """The mean per question, as float32 computes it."""
     n = lo.shape[1] + rest.size
-    other = mean(rest) if rest.size else (0.0, 0.0)
-    size = magnitude(lo, hi).sum(1) + magnitude(*rest.hull()).sum()
-    error = float(gamma(n)) * size
+    other = rest.mean() if rest.size else (0.0, 0.0)
+    error = rounding.mean_error(n, magnitude(lo, hi).sum(1) + rest.largest().sum())
     return (lo.sum(1) + other[0] * rest.size - error) / n, (hi.sum(1) + other[1] * rest.size + error) / n
-
-
-def _without(field: Field, signals: tuple[int, ...]) -> Field:
-    """Parts of some signals replaced by their hull: a question does not say where it stands."""
-    lo, hi = field.lo.copy(), field.hi.copy()
-    for part in field.parts:
-        if part.key[0] in signals:
-            lo[part.channels] += part.lo.min(0)
-            hi[part.channels] += part.hi.max(0)
-    return Field(lo, hi, tuple(p for p in field.parts if p.key[0] not in signals))
-
-
-def _scaled(lo: Array, hi: Array, low: Array, high: Array) -> Interval:
-    ends = lo * low, lo * high, hi * low, hi * high
-    return in_float32(np.minimum.reduce(ends), np.maximum.reduce(ends))
 
 
 def interpret(
@@ -287,31 +257,36 @@ def interpret(
     for index in range(shape.layers):
         try:
             layer = reader.layer(index)
-            normed = normalize(stream, layer.attention_norm, store, stored)
-            attended, found = heads.attend(normed, layer.attention, shape, reach, store)
+            normed = read_by_branch(stream, layer.attention_norm, store, stored)
+            attended, found = heads.attend(normed, layer.attention, shape.at(index), reach, store)
+            attended = added_by_branch(attended, layer.after_attention, shape.residual_scale, store, stored)
             if shape.parallel:
-                other = normalize(stream, layer.mlp_norm, store, stored)
+                if layer.after_mlp is not None or shape.residual_scale != 1:
+                    raise Undecided("branches side by side with a norm after them or a multiplier")
+                other = read_by_branch(stream, layer.mlp_norm, store, stored)
                 moved, table = apply(other, layer.mlp, shape, reach.once, store, index + 1)
                 stream, moved, table = _joined(stream, moved, table, tables, index + 1)
                 stream = _three(stream, attended, moved, store)
             else:
-                stream = _light(settle(_light(add(stream, attended)), store))
-                normed = normalize(stream, layer.mlp_norm, store, stored)
+                stream = _light(_light(stream.add(attended)).store(store))
+                normed = read_by_branch(stream, layer.mlp_norm, store, stored)
                 moved, table = apply(normed, layer.mlp, shape, reach.once, store, index + 1)
+                moved = added_by_branch(moved, layer.after_mlp, shape.residual_scale, store, stored)
                 stream, moved, table = _joined(stream, moved, table, tables, index + 1)
-                stream = settle(_light(add(stream, moved)), store)  # what was erased is folded before it is rounded
+                stream = _light(stream.add(moved)).store(store)  # what was erased is folded before it is rounded
             stream = _light(stream)
         except Undecided as reason:
             raise type(reason)(f"layer {index}: {reason}") from reason
         tables[index + 1] = table
         copies.append(tuple(found))
-    return CheckpointProgram(shape, store, reach, tables, tuple(copies), stream, reader.final_norm(), reader.head())
+    head = scaled_head(reader.head(), shape.logit_scale)
+    return CheckpointProgram(shape, store, reach, tables, tuple(copies), stream, reader.final_norm(), head)
 
 
-def _embedded(reader: d.TensorReader, store: Storage, reach: Reach) -> Field:
+def _embedded(reader: d.TensorReader, store: Storage, reach: Reach) -> Bounds:
     shape = reader.checkpoint.shape
     tokens, positions = reader.embedding()
-    if shape.family == "gemma":
+    if shape.root_scaled:
         lo, hi = _times_root(tokens, shape.hidden, store)
     else:
         lo, hi = tokens, tokens
@@ -321,30 +296,31 @@ def _embedded(reader: d.TensorReader, store: Storage, reach: Reach) -> Field:
         table = positions[: reach.length]
         parts.append(SymbolPart((POSITION, 0), every, table, table))
     zero = np.zeros(shape.hidden)
-    return settle(_light(Field(zero, zero, tuple(parts))), store)
+    embedded = multiplied(Bounds(zero, zero, tuple(parts)), shape.embedding_scale, store)
+    return _light(embedded).store(store)
 
 
 def _times_root(tokens: Array, hidden: int, store: Storage) -> Interval:
     """Gemma's embeddings times the root of the hidden size: in float32 and then stored or not, or both factors and the
     product in the type."""
     root = np.full(1, np.sqrt(hidden))
-    kept = store.maybe(*_scaled(tokens, tokens, *in_float32(root, root)))
-    stored = store.rounded(*_scaled(tokens, tokens, *store.rounded(root, root)))
+    kept = store.maybe(*scaled(tokens, tokens, *in_float32(root, root)))
+    stored = store.rounded(*scaled(tokens, tokens, *store.rounded(root, root)))
     return np.minimum(kept[0], stored[0]), np.maximum(kept[1], stored[1])
 
 
-def _light(field: Field) -> Field:
+def _light(field: Bounds) -> Bounds:
     """Channels on which a part is the same for all symbols leave the part; so do channels on which it differs hardly,
     compared with another part: with one owner, stores and norms know each value."""
     widest, count = np.zeros(field.size), field.owners()
     for part in field.parts:
         widest[part.channels] = np.maximum(widest[part.channels], part.spread())
-    return fold(field, np.where(count > 1, HARDLY * widest, 0.0))
+    return field.fold(np.where(count > 1, HARDLY * widest, 0.0))
 
 
 def _joined(
-    stream: Field, moved: Field, table: KnownWindows, tables: dict[int, KnownWindows], signal: int
-) -> tuple[Field, Field, KnownWindows]:
+    stream: Bounds, moved: Bounds, table: KnownWindows, tables: dict[int, KnownWindows], signal: int
+) -> tuple[Bounds, Bounds, KnownWindows]:
     """When a table writes where an earlier one wrote, and at most one of the two fires, they become one signal."""
     own = next((p for p in moved.parts if p.key == (signal, 0)), None)
     for old in stream.parts:
@@ -358,13 +334,13 @@ def _joined(
         earlier = SymbolPart((signal, 0), old.channels, old.lo[rows], old.hi[rows])
         rows = np.r_[np.zeros(first, dtype=int), np.arange(1, second)]
         later = SymbolPart((signal, 0), own.channels, own.lo[rows], own.hi[rows])
-        stream = Field(stream.lo, stream.hi, tuple(earlier if p is old else p for p in stream.parts))
-        moved = Field(moved.lo, moved.hi, tuple(later if p is own else p for p in moved.parts))
+        stream = Bounds(stream.lo, stream.hi, tuple(earlier if p is old else p for p in stream.parts))
+        moved = Bounds(moved.lo, moved.hi, tuple(later if p is own else p for p in moved.parts))
         return stream, moved, both
     return stream, moved, table
 
 
-def _three(stream: Field, attended: Field, moved: Field, store: Storage) -> Field:
+def _three(stream: Bounds, attended: Bounds, moved: Bounds, store: Storage) -> Bounds:
     """Parallel residual: three terms in any order, each sum of two stored or not."""
     orders = ((stream, attended, moved), (stream, moved, attended), (attended, moved, stream))
-    return either(*(settle(_light(add(settle(_light(add(a, b)), store), c)), store) for a, b, c in orders))
+    return either(*(_light(_light(a.add(b)).store(store).add(c)).store(store) for a, b, c in orders))

@@ -18,9 +18,10 @@ from enum import Enum
 import numpy as np
 
 from byheart.checkpoints.proof import decoder as d
+from byheart.checkpoints.proof import rounding
+from byheart.checkpoints.proof.bounds import Bounds, Normed, interval_product, magnitude
 from byheart.checkpoints.proof.config import Shape
-from byheart.checkpoints.proof.fields import Field, Normed, magnitude
-from byheart.checkpoints.proof.storage import FUNCTION_ERROR, OWN, Array, Interval, Storage, finite, in_float32
+from byheart.checkpoints.proof.storage import Array, Interval, Storage, finite, in_float32
 from byheart.checkpoints.proof.units import (
     ANY,
     Firing,
@@ -69,7 +70,7 @@ class _Case:
     (see `Normed`).
     """
 
-    field: Field
+    field: Bounds
     factor: tuple[float, float]
     offset: Array | None  # added to the stream after the factor
     read: list[Array]
@@ -89,7 +90,7 @@ class _Case:
         reads = self.read if found is self.found else [r[found.unit] for r in self.read]
         lo, hi = base(self.field, weight, reads)
         factor = np.float64(self.factor[0]), np.float64(self.factor[1])
-        lo, hi = times(at_windows(self.field, weight, row, found, (lo[row], hi[row])), factor)
+        lo, hi = interval_product(at_windows(self.field, weight, row, found, (lo[row], hi[row])), factor)
         if self.offset is not None:
             lo, hi = lo + (weight @ self.offset)[row], hi + (weight @ self.offset)[row]
         if bias is not None:
@@ -102,7 +103,7 @@ def _wider(x: Interval, error: Array) -> Interval:
 
 
 def products_of(n: Normed, expert: d.Expert, shape: Shape, once: frozenset[int], store: Storage) -> Fired:
-    size = magnitude(*n.whole.hull())
+    size = n.whole.largest()
     for layer in (expert.gate, *(() if expert.up is None else (expert.up,))):
         finite(f"{layer.name}: a unit", sum_error(layer, size).size, store.largest)
     read = readers(n.whole, expert.gate, expert.up)
@@ -115,11 +116,11 @@ def products_of(n: Normed, expert: d.Expert, shape: Shape, once: frozenset[int],
     lo, hi, apart_lo, apart_hi = _products(case, expert, anchor, size, shape, store)
     silent = np.isfinite(found.silent)
     top = np.where(silent, found.silent, 0.0)
-    quiet = np.where(silent, largest_below(shape.activation, top + 2 * store.unit * np.abs(top)), 0.0)
+    quiet = np.where(silent, largest_below(shape.activation, rounding.silent_input(top, store)), 0.0)
+    up: Array | float = 1.0
     if expert.up is not None:
-        bound = np.abs(expert.up.weight) @ size + (0.0 if expert.up.bias is None else np.abs(expert.up.bias))
-        quiet = quiet * bound
-    quiet = quiet * (1 + 8 * store.unit)
+        up = np.abs(expert.up.weight) @ size + (0.0 if expert.up.bias is None else np.abs(expert.up.bias))
+    quiet = rounding.silent_product(quiet * up, up, store)
     finite(f"{expert.gate.name}: an activated unit", np.concatenate([quiet, magnitude(lo, hi)]), store.largest)
     most = quiet.copy()
     np.maximum.at(most, found.unit, magnitude(lo, hi))
@@ -148,7 +149,7 @@ def _products(
             bias = (0.0 if up.bias is None else up.bias) - alpha * (0.0 if gate.bias is None else gate.bias)
         rest = up.weight - alpha[:, None] * gate.weight
         w = _wider(case.form(rest, bias, unit), error_up + np.abs(alpha[unit]) * error)
-        exact = _add(_parabola(alpha[unit], g, w), times(tail(shape.activation, *g), u))
+        exact = _add(_parabola(alpha[unit], g, w), interval_product(tail(shape.activation, *g), u))
         ways = [_glu_way(g, u, exact, way, shape, store) for way in case.ways]
     lo, hi = np.minimum.reduce([x[0] for x in ways]), np.maximum.reduce([x[1] for x in ways])
     return lo, hi, *_apart(case, expert, g, u, (lo, hi), anchor, size, shape, store)
@@ -186,16 +187,16 @@ def _glu_way(g: Interval, u: Interval, exact: Interval, kind: Inner, shape: Shap
         factor = store.rounded(*in_float32(*u))
         found = []
         for way, stored in _ways(g, shape, store):
-            found.append((store.rounded if stored else store.maybe)(*in_float32(*times(way, factor))))
+            found.append((store.rounded if stored else store.maybe)(*in_float32(*interval_product(way, factor))))
         lo, hi = _hull(found)
         # Stores before the product's own: gate and up; sigmoid and activation too, except where the activation is the
-        # identity up to u/8.
+        # identity up to u/8. A relative error of the gate grows by at most 1.3 in an activation.
         flat = np.abs(tail(shape.activation, *g)[0]) <= np.maximum(g[0], 0.0) * store.unit / 8
-        count = np.where(flat, 2.1, 4.2)
+        count = np.where(flat, 2.1, 4.3)
     else:
-        lo, hi = last(*times(enclose(shape.activation, *in_float32(*g)), in_float32(*u)))
+        lo, hi = last(*interval_product(enclose(shape.activation, *in_float32(*g)), in_float32(*u)))
         count = np.zeros(len(lo))
-    relative = count * store.unit * (1 + 8 * store.unit) + 8 * FUNCTION_ERROR
+    relative = rounding.product_error(count, store)
     ends = last(exact[0] - relative * np.abs(exact[0]), exact[1] + relative * np.abs(exact[1]))
     positive = g[0] > 0
     return np.where(positive, np.maximum(lo, ends[0]), lo), np.where(positive, np.minimum(hi, ends[1]), hi)
@@ -211,13 +212,8 @@ def _parabola(alpha: Array, g: Interval, w: Interval) -> Interval:
         vertex = [np.where(alpha != 0, np.clip(-y / (2 * alpha), g[0], g[1]), g[0]) for y in w]
     low = np.minimum.reduce([at(g[0], w[0]), at(g[1], w[0]), at(vertex[0], w[0])])
     high = np.maximum.reduce([at(g[0], w[1]), at(g[1], w[1]), at(vertex[1], w[1])])
-    slack = OWN * (np.abs(alpha) * g[1] ** 2 + np.maximum(np.abs(w[0]), np.abs(w[1])) * g[1])
+    slack = rounding.own(np.abs(alpha) * g[1] ** 2 + np.maximum(np.abs(w[0]), np.abs(w[1])) * g[1])
     return low - slack, high + slack
-
-
-def times(a: Interval, b: Interval) -> Interval:
-    ends = a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1]
-    return np.minimum.reduce(ends), np.maximum.reduce(ends)
 
 
 def _anchors(found: Firing, gate: d.Linear) -> Array:
@@ -264,13 +260,13 @@ def _apart(
     else:
         v = _difference(case, expert.up, part, found.unit[other], size, _sizes(u, some, other))
         mine, base_u = (u[0][some], u[1][some]), (u[0][other], u[1][other])
-        first, second = times(h, mine), times((g[0][other], g[1][other]), v)
-        bend, away = times(tails[0], mine), times(tails[1], base_u)
+        first, second = interval_product(h, mine), interval_product((g[0][other], g[1][other]), v)
+        bend, away = interval_product(tails[0], mine), interval_product(tails[1], base_u)
         low, high = first[0] + second[0] + bend[0] - away[1], first[1] + second[1] + bend[1] - away[0]
     largest = np.maximum(np.abs(p[0]), np.abs(p[1]))
     flat = np.abs(tails[0][0]) <= np.maximum(g[0][some], 0.0) * store.unit / 8
-    count = np.where(flat, 3.1 if expert.up is not None else 1.1, 5.2) if case.stored else np.zeros(len(flat))
-    wide = (count * store.unit * (1 + 8 * store.unit) + 8 * FUNCTION_ERROR) * (largest[some] + largest[other])
+    count = np.where(flat, 3.1 if expert.up is not None else 1.1, 5.3) if case.stored else np.zeros(len(flat))
+    wide = rounding.product_error(count, store) * (largest[some] + largest[other])
     # A relative error of products holds where both gates are positive; elsewhere gelu cancels.
     positive = (g[0][some] > 0) & (g[0][other] > 0)
     lo[some] = np.where(positive, np.maximum(lo[some], low - wide), lo[some])

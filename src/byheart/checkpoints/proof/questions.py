@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from byheart.checkpoints.proof.fields import POSITION, TOKEN, Key, places_seen
+from byheart.checkpoints.proof.bounds import POSITION, TOKEN, Key, places_seen
 from byheart.checkpoints.proof.mlp import KnownWindows
 from byheart.checkpoints.proof.network import CheckpointProgram, Logits
 from byheart.checkpoints.proof.storage import Array

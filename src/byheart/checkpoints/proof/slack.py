@@ -1,8 +1,8 @@
 """Named error terms of the proof: one registry, so that a test can remove each term and must notice it.
 
-A rule never adds a bare error: it calls `term(name, value)`. `weakened` scales a term, for the mutation gate only.
-To add a rule: register its terms here, call `term` where the rule widens its bounds, and add a check of the same name
-to `tests/checkpoints/proof/test_slack.py`, in which a simulator rounds as badly as the error model allows.
+A rule (`rounding.py`) never adds a bare error: it calls `term(name, value)`. `weakened` scales a term, for the mutation
+gate only. To add a rule: register its terms here, and add a check of each to `tests/checkpoints/proof/test_slack.py`,
+in which a simulator rounds as badly as the error model allows.
 """
 
 from __future__ import annotations
@@ -25,14 +25,69 @@ class Slack:
 
 
 SLACKS = (
+    Slack("own arithmetic", "2^-48 |x|", "the checker's own float64 operations, of which each errs by 2^-53"),
+    Slack("rounding in float32", "2u |x|", "one rounding to nearest, and the checker's own arithmetic"),
+    Slack("underflow in float32", "|x| below 2^-126", "flushed to zero, or rounded to a multiple of 2^-149"),
     Slack("sum of a linear map", "gamma(n) sum |w x|", "each of the n float32 additions errs by u times its result"),
+    Slack("underflow of products", "2^-126 n", "each product may be flushed to zero"),
     Slack("sum of a unit", "gamma(n) (S + |total|) / 2", "no partial sum exceeds (S + |total|) / 2"),
-    Slack("store of a shared channel", "(unit + 2u) |x| + tiny", "several parts add up before one store rounds"),
+    Slack("inputs of a sum", "5u S", "two roundings of a kept input, one of the product"),
+    Slack("inputs of a value", "16u S", "roundings of kept inputs and of the head's sum over places"),
+    Slack("inputs of an output", "8u S", "roundings of heads' outputs that are kept in float32"),
+    Slack("bias of a value", "4u |b|", "a bias is added to values that are kept in float32"),
+    Slack("mean of a norm", "gamma(n) sum |x|", "a float32 sum of n values, then a division"),
+    Slack("sum of squares", "gamma(n + 4) E[x^2]", "a float32 sum of n squares, then a division and eps"),
+    Slack("variance in one pass", "gamma(n + 4) (E[x^2] + 4 mean^2)", "E[x^2] and the squared mean err by gamma"),
+    Slack("epsilon of a norm", "2^-23 eps", "eps is rounded to float32"),
     Slack("root of a norm", "2^-20 / sqrt(mean square + eps)", "rsqrt has a relative error of 2^-20"),
-    Slack("leak of a copy", "(3 leak (1 + 2 unit) + 2^-20) |v|", "the other positions' softmax weights add to leak"),
+    Slack("store of a shared channel", "(unit + 2u) |x| + tiny", "several parts add up before one store rounds"),
+    Slack("stores of a normed channel", "3 unit (1 + 4 unit) |x| + (2 + |w|) tiny", "stored up to three times"),
+    Slack("leak of a copy", "8 leak |v|", "roundings double twice what the weight lacks, and each other weight"),
+    Slack("softmax of a copy", "2^-20 |v|", "exp and the division have a relative error"),
+    Slack("sums of a mixture", "2 gamma(n + 4) |v|", "float32 sums of n exponentials and of n weighted values"),
+    Slack("stored weights of a mixture", "(unit + n tiny) |v| + tiny", "each stored weight errs by unit or tiny"),
+    Slack("softmax of a mixture", "2^-18 |v|", "exponentials and the division have relative errors"),
+    Slack("share of a softmax", "2^-18 p", "exponentials and the division have relative errors"),
+    Slack("exponentials of a head", "2^-19 leak", "exponentials have a relative error of 2^-20"),
     Slack("products of a rotation", "2 u (|a| + |b|)", "cos, sin and the four products are stored"),
     Slack("sums of a rotation", "min(u |(a, b)|, 2 min(|a|, |b|))", "the two sums are stored"),
+    Slack("underflow of a rotation", "4 tiny", "four products are stored below the normal range"),
+    Slack("rounding of an angle", "u t theta", "position times frequency is rounded to float32"),
+    Slack("cosine and sine", "1.5 2^-22 |(a, b)|", "cos and sin err by 2^-22 each"),
+    Slack("inverse frequency", "2^-22 d theta", "relative, of the frequency"),
+    Slack("sum of a score", "gamma(head_dim + 2) sum |q k|", "a float32 sum of head_dim products"),
+    Slack("multiplier", "2u |m|", "an engine's float32 constant may be the neighbour of the nearest one"),
+    Slack(
+        "partial sums of experts",
+        "min((k - 2) unit S, 2 R)",
+        "k experts are added one after the other, each partial"
+        " sum may be stored; R is the sum of all addends but the largest",
+    ),
     Slack("store of a score", "unit + 2u, twice unless the scale is a power of two", "a score is stored, and scaled"),
+    Slack("underflow of a score", "tiny", "a score is stored below the normal range"),
+    Slack("score of a masked row", "8 (unit + 2u) (1 + 8 unit) sum |q k|", "all roundings of a score at distance 0"),
+    Slack("checker in single precision", "u (head_dim + 64)", "the checker's own float32 matrix products"),
+    Slack("sigmoid", "2^-20 p", "relative, stored by itself"),
+    Slack("tanh of a chain", "2^-20 |tanh|", "relative, below 10"),
+    Slack("silu", "2^-19 |f|", "a sigmoid and a product in one step"),
+    Slack("gelu", "2^-20 |x| + 2^-18 |f|", "1 + erf and 1 + tanh cancel on the negative side"),
+    Slack("interior of an activation", "2^-20 |x|", "the error inside an interval exceeds that at its ends"),
+    Slack("stores of a product", "count unit (1 + 8 unit)", "gate and up are stored, sigmoid and activation may be"),
+    Slack("functions of a product", "2^-19 |p|", "an activation in one step, roundings in float32"),
+    Slack("store of a silent input", "(unit + 2u) |g|", "the pre-activation is stored"),
+    Slack("stores of a silent unit", "8 unit |p|", "activation, up and product are stored"),
+    Slack("underflow of a silent unit", "min(tiny (1 + 19 |up|), 7 |p|)", "sigmoid, activation and product are stored"),
+    Slack("sum of fired units", "gamma(n + 8) sum |w p|", "a float32 sum over the units that fire"),
+    Slack("silent units", "2.5 sum |w p|", "what they add, and the rounding when a small term is added"),
+    Slack("softmax of a router", "2^-18 exp(l)", "exponentials in float32"),
+    Slack("division of a router", "2^-20 p", "the division by the sum of the chosen ones"),
+    Slack("store of a router's logit", "unit |l|", "a logit is stored before the softmax"),
+    Slack("sum of experts", "gamma(n) |x|", "weighted outputs are added in float32"),
+    Slack("centring of the last norm", "4u (|x| + |mean|)", "x - mean in float32"),
+    Slack("sum of a logit", "gamma(n) (S + |total|) / 2", "no partial sum exceeds (S + |total|) / 2"),
+    Slack("inputs of a logit", "13u S, or 5u S of a stored stream", "roundings of a stream kept in float32"),
+    Slack("store of a logit", "(unit + 2u) |l| + tiny, twice", "both logits of a difference are stored"),
+    Slack("grid of distances", "sum theta |q| |k| step / 2", "between two grid points a score moves by its slope"),
 )
 _NAMES = {slack.name for slack in SLACKS}
 _SCALE: dict[str, float] = {}

@@ -30,6 +30,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from byheart.checkpoints.proof.config import Undecided
+from byheart.checkpoints.proof.slack import term
 from byheart.errors import OptionError
 
 U32 = 2.0**-24
@@ -122,10 +123,10 @@ class Storage:
 
 def in_float32(lo: Array, hi: Array) -> Interval:
     """One rounding in float32: the ends move by one unit, zero stays (flushing to zero is allowed)."""
-    slack = 2 * U32
+    slack = term("rounding in float32", 2 * U32)
     lo, hi = lo - slack * np.abs(lo), hi + slack * np.abs(hi)
     # Below the normal range a result is flushed to zero, or rounded to a multiple of 2^-149.
-    small, step = 2.0**-126, 2.0**-149
+    small, step = term("underflow in float32", UNDERFLOW), term("underflow in float32", 2.0**-149)
     lo = np.where((lo > 0) & (lo < small), 0.0, np.where((lo < 0) & (lo > -small), lo - step, lo))
     return lo, np.where((hi < 0) & (hi > -small), 0.0, np.where((hi > 0) & (hi < small), hi + step, hi))
 

@@ -6,11 +6,11 @@ of the given texts as it is, is listed here; anything else is refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from byheart.checkpoints.proof.config import Undecided
+from byheart.checkpoints.proof.config import Undecided, count
 from byheart.checkpoints.proof.tensors import read_json
 
 # Files by which engines would load something else, or cut texts otherwise than tokenizer.json does.
@@ -28,17 +28,24 @@ STRANGE = (
     "vocab.txt",
 )
 # What generation_config.json may say without changing greedy decoding: lengths, names, and settings of sampling.
-GREEDY = {
-    "_from_model_config",
-    "max_length",
-    "max_new_tokens",
-    "temperature",
-    "top_k",
-    "top_p",
-    "transformers_version",
-    "use_cache",
+# Loaders refuse other values.
+GREEDY: dict[str, Callable[[Any], bool]] = {
+    "_from_model_config": lambda value: isinstance(value, bool),
+    "max_length": lambda value: value is None or (count(value) and value > 0),
+    "max_new_tokens": lambda value: value is None or (count(value) and value > 0),
+    "temperature": lambda value: isinstance(value, float) and 0 < value < float("inf"),
+    "top_k": lambda value: count(value) and value > 0,
+    "top_p": lambda value: isinstance(value, float) and 0 < value <= 1,
+    "transformers_version": lambda value: isinstance(value, str),
+    "use_cache": lambda value: isinstance(value, bool),
 }
-TOKENIZER = {"model_max_length", "transformers_version", "backend", "is_local", "local_files_only"}
+TOKENIZER: dict[str, Callable[[Any], bool]] = {
+    "model_max_length": lambda value: type(value) in (int, float) and value > 0,
+    "transformers_version": lambda value: isinstance(value, str),
+    "backend": lambda value: value == "tokenizers",
+    "is_local": lambda value: isinstance(value, bool),
+    "local_files_only": lambda value: isinstance(value, bool),
+}
 CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 # What a loader would fill in by itself, otherwise than the texts need it.
 REQUIRED = ("tokenizer_class", "padding_side", "pad_token", "bos_token", "eos_token", "add_bos_token")
@@ -66,7 +73,8 @@ def _check_generation(generation: Mapping[str, Any], config: Mapping[str, Any]) 
     named = {f"{role}_token_id": (config.get(f"{role}_token_id"),) for role in ROLES}
     fixed = named | {"do_sample": (False,), "num_beams": (1,), "cache_implementation": (None, "dynamic", "static")}
     for key, value in generation.items():
-        if key not in GREEDY and not _one_of(value, fixed.get(key, ())):
+        fine = GREEDY[key](value) if key in GREEDY else _one_of(value, fixed.get(key, ()))
+        if not fine:
             raise Undecided(f"generation_config.json: {key} = {value!r} is not plain greedy decoding")
     if generation.get("eos_token_id") != config.get("eos_token_id"):
         raise Undecided("generation_config.json has no eos_token_id: engines would go on after the end")
@@ -89,8 +97,11 @@ def _check_tokenizer(folder: Path, about: Mapping[str, Any], config: Mapping[str
         role = key.removesuffix("_token")
         if role in ROLES and key.endswith("_token"):
             fine = isinstance(value, str) and numbers.get(value) == config.get(f"{key}_id")
+        elif key == "unk_token":
+            # Engines omit it from decoded text, so `check_padding` refuses texts that hold it.
+            fine = isinstance(value, str) and value in numbers
         else:
-            fine = key in TOKENIZER or _one_of(value, fixed.get(key, ()))
+            fine = TOKENIZER[key](value) if key in TOKENIZER else _one_of(value, fixed.get(key, ()))
         if not fine:
             raise Undecided(f"tokenizer_config.json: {key} = {value!r}: engines may cut or join texts otherwise")
 
@@ -111,8 +122,12 @@ def _numbers(folder: Path) -> dict[str, int]:
 
 
 def check_padding(folder: Path, ids: Sequence[Sequence[int]]) -> None:
-    """Engines leave out, or take for the end of a row, the token that fills batches: no text may hold it."""
+    """Engines omit, or take for the end of a row, the token that fills batches: no text may hold it. They also omit the
+    unknown token from decoded text."""
     pad = read_json(folder / "config.json").get("pad_token_id")
-    number = next((k for k, row in enumerate(ids) if pad in row), None)
-    if number is not None:
-        raise Undecided(f"text {number} holds the token {pad}, which fills batches (pad_token_id)")
+    about = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
+    unknown = _numbers(folder).get(str(about.get("unk_token")))
+    for token, why in ((pad, "which fills batches (pad_token_id)"), (unknown, "which engines omit (unk_token)")):
+        number = next((k for k, row in enumerate(ids) if token in row), None)
+        if token is not None and number is not None:
+            raise Undecided(f"text {number} holds the token {token}, {why}")

@@ -43,6 +43,59 @@ class TensorFile:
         return values.reshape(shape)
 
 
+@dataclass(frozen=True)
+class TensorShards(TensorFile):
+    """The tensors of several files; `owners` has the file of every name."""
+
+    owners: Mapping[str, TensorFile]
+
+    def read(self, name: str) -> np.ndarray:
+        return self.owners[name].read(name)
+
+
+INDEX = "model.safetensors.index.json"
+
+
+def tensor_files(folder: Path) -> list[Path]:
+    """Return the files that hold a folder's tensors: model.safetensors, or the index and its shards.
+
+    Raises:
+        FileFormatError: Both exist, so engines may load different models; or the index names no files beside it.
+    """
+    whole, index = folder / "model.safetensors", folder / INDEX
+    if not index.exists():
+        return [whole] if whole.exists() else []
+    if whole.exists():
+        raise FileFormatError(f"{folder} has model.safetensors and {INDEX}: two engines may load two different models")
+    owners = read_json(index).get("weight_map")
+    names = sorted({str(name) for name in owners.values()}) if isinstance(owners, dict) else []
+    if not names or any("/" in name or "\\" in name or not name.endswith(".safetensors") for name in names):
+        raise FileFormatError(f"{index}: weight_map must name files beside it, found {names[:3]}")
+    return [index, *(folder / name for name in names)]
+
+
+def open_folder(folder: Path) -> TensorFile | None:
+    """Return the tensors of a folder, in one file or in shards; None where it has none.
+
+    Raises:
+        FileFormatError: The index and the files do not hold the same tensors.
+    """
+    files = tensor_files(folder)
+    if len(files) < 2:
+        return open_tensors(files[0]) if files else None
+    owners = read_json(files[0])["weight_map"]
+    missing = next((path for path in files[1:] if not path.exists()), None)
+    if missing is not None:
+        raise FileFormatError(f"{files[0]} names {missing.name}, which does not exist")
+    parts = {path.name: open_tensors(path) for path in files[1:]}
+    stored = [(name, file) for file, part in parts.items() for name in part.entries]
+    if sorted(stored) != sorted(owners.items()):
+        odd = next(iter(sorted(set(stored) ^ set(owners.items()))), stored[0])
+        raise FileFormatError(f"{files[0]} and the files differ in {odd[0]!r} of {odd[1]!r}")
+    entries = {name: parts[file].entries[name] for name, file in stored}
+    return TensorShards(files[0], entries, {name: parts[file] for name, file in stored})
+
+
 def open_tensors(path: Path) -> TensorFile:
     """The header of a safetensors file, checked."""
     size = path.stat().st_size

@@ -16,21 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from byheart.checkpoints.proof import rounding
+from byheart.checkpoints.proof.bounds import START, STARTS, TOKEN, Bounds, Key, SymbolPart, product_bounds, scaled
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.decoder import Linear
-from byheart.checkpoints.proof.fields import START, STARTS, TOKEN, Field, Key, SymbolPart, magnitude, product_bounds
-from byheart.checkpoints.proof.slack import term
-from byheart.checkpoints.proof.storage import (
-    FUNCTION_ERROR,
-    OWN,
-    U32,
-    UNDERFLOW,
-    Array,
-    Interval,
-    Storage,
-    gamma,
-    in_float32,
-)
+from byheart.checkpoints.proof.storage import Array, Interval, Storage, in_float32
 
 SILENT_BELOW = {"silu": -8.0, "gelu": -4.0, "gelu_tanh": -4.0, "relu": 0.0}  # where a unit counts as not fired
 LEAST = {
@@ -71,10 +61,9 @@ def slack(kind: str, x: Array) -> Array:
     if kind == "relu":
         return np.zeros_like(x)
     if kind == "silu":
-        return FUNCTION_ERROR * np.abs(value(kind, x)) * 2
-    exact_from = 8.5 if kind == "gelu" else 6.0  # the argument of erf is beyond 6 there, that of tanh beyond 10
-    near = np.where(x > -exact_from, FUNCTION_ERROR * np.abs(x), 0.0)
-    return near + 4 * FUNCTION_ERROR * np.abs(value(kind, x)) + np.where(x > 0, FUNCTION_ERROR * np.abs(x), 0.0)
+        return rounding.silu_error(value(kind, x))
+    # The argument of erf is beyond 6 there, that of tanh beyond 10.
+    return rounding.gelu_error(x, value(kind, x), 8.5 if kind == "gelu" else 6.0)
 
 
 def enclose(kind: str, lo: Array, hi: Array) -> Interval:
@@ -85,9 +74,9 @@ def enclose(kind: str, lo: Array, hi: Array) -> Interval:
     if kind != "relu":
         turn = TURN[kind]
         low = np.where((lo <= turn[1]) & (hi >= turn[0]), np.minimum(low, LEAST[kind][1] - 1e-6), low)
-        wide = np.where(
-            (lo < 0) & (hi > -6), np.maximum(wide, FUNCTION_ERROR * np.maximum(np.abs(lo), np.abs(hi))), wide
-        )
+        # Inside the interval the error may be larger than at its ends; below -8.5 it is zero, or relative.
+        inner = rounding.interior_error(np.maximum(np.abs(lo), np.abs(hi)))
+        wide = np.where((lo < 0) & (hi > -8.5), np.maximum(wide, inner), wide)
     return in_float32(low - wide, high + wide)
 
 
@@ -121,9 +110,9 @@ def variants(kind: str, lo: Array, hi: Array, store: Storage, stepwise: bool) ->
     found = [enclose(kind, lo, hi)]
     if kind == "silu" and store.name != "float32":
         ends = sigmoid(lo), sigmoid(hi)
-        gate = store.rounded(*in_float32(ends[0] * (1 - FUNCTION_ERROR), ends[1] * (1 + FUNCTION_ERROR)))
-        corners = lo * gate[0], lo * gate[1], hi * gate[0], hi * gate[1]
-        found.append(in_float32(np.minimum.reduce(corners), np.maximum.reduce(corners)))
+        wide = rounding.sigmoid_error()
+        gate = store.rounded(*in_float32(ends[0] * (1 - wide), ends[1] * (1 + wide)))
+        found.append(scaled(lo, hi, *gate))
     if stepwise and kind == "gelu_tanh" and store.name != "float32":
         found.append(_chain(lo, hi, store))
     return found
@@ -140,12 +129,12 @@ def _chain(lo: Array, hi: Array, store: Storage) -> Interval:
     inner = kept(lo + inner[0], hi + inner[1])
     inner = kept(math.sqrt(2 / math.pi) * inner[0], math.sqrt(2 / math.pi) * inner[1])
     bent = np.tanh(inner[0]), np.tanh(inner[1])
-    error = [np.where(np.abs(i) < 10, FUNCTION_ERROR * np.abs(b), 0.0) for i, b in zip(inner, bent, strict=True)]
+    wide = rounding.tanh_error()
+    error = [np.where(np.abs(i) < 10, wide * np.abs(b), 0.0) for i, b in zip(inner, bent, strict=True)]
     bent = store.rounded(np.maximum(bent[0] - error[0], -1.0), np.minimum(bent[1] + error[1], 1.0))
     one = kept(np.maximum(1 + bent[0], 0.0), np.maximum(1 + bent[1], 0.0))
     half = store.rounded(0.5 * lo, 0.5 * hi)
-    corners = half[0] * one[0], half[0] * one[1], half[1] * one[0], half[1] * one[1]
-    return in_float32(np.minimum.reduce(corners), np.maximum.reduce(corners))
+    return scaled(*half, *one)
 
 
 ANY = -1  # a window's entry for a part that the unit does not read
@@ -167,12 +156,7 @@ class Firing:
 
 @dataclass(frozen=True)
 class SumError:
-    """Errors of the float32 sums of a linear layer's rows, in any order.
-
-    Each of the n - 1 additions errs by u times its result, the sum of some of the terms. What some terms add up to
-    is, in absolute value, at most the larger of the positive and the negative terms' totals, (S + |total|) / 2 for
-    the absolute sum S. The products, and inputs that were kept in float32 after two roundings, add 5 u S.
-    """
+    """Errors of the float32 sums of a linear layer's rows, in any order: see `rounding.partial_dot`."""
 
     terms: Array  # (rows,)
     size: Array  # (rows,) S
@@ -180,17 +164,15 @@ class SumError:
 
     def at(self, row: Array, total: Array) -> Array:
         """For rows `row` whose sums are at most `total` in absolute value."""
-        size = self.size[row]
-        partial = (size + np.minimum(total, size)) / 2
-        sums = term("sum of a unit", gamma(self.terms[row]) * partial)
-        error = sums * (1 + 2.0**-10) + 5 * U32 * size + OWN
-        return np.asarray(np.where(self.exact[row], OWN * size, error)) + UNDERFLOW * self.terms[row]
+        size, terms = self.size[row], self.terms[row]
+        exact = rounding.own(size) + rounding.underflow(terms)
+        return np.where(self.exact[row], exact, rounding.partial_dot(terms, size, total))
 
     def most(self) -> Array:
         return self.at(np.arange(len(self.size)), self.size)
 
 
-def sum_error(layer: Linear, size: Array, field: Field | None = None) -> SumError:
+def sum_error(layer: Linear, size: Array, field: Bounds | None = None) -> SumError:
     """Errors of a layer's sums when its inputs are bounded by `size`.
 
     With `field`: the inputs themselves, which are stored. A row is summed without any error, in any order, when all
@@ -223,7 +205,7 @@ def _step(x: Array) -> Array:
     return np.where(whole == 0, np.inf, np.where(exact, np.ldexp(low, exponent - 24), 0.0))
 
 
-def _channel_steps(field: Field) -> Array:
+def _channel_steps(field: Bounds) -> Array:
     """Per channel: the largest power of two of which every value, for every input, is a multiple; 0 where values are
     not known exactly.
     """
@@ -234,7 +216,7 @@ def _channel_steps(field: Field) -> Array:
     return step
 
 
-def base(field: Field, weight: Array, read: list[Array]) -> Interval:
+def base(field: Bounds, weight: Array, read: list[Array]) -> Interval:
     """weight x without the parts that a row reads (`read[p]` says which rows read part p); those it does not read are
     folded.
     """
@@ -247,7 +229,7 @@ def base(field: Field, weight: Array, read: list[Array]) -> Interval:
     return lo, hi
 
 
-def readers(field: Field, gate: Linear, up: Linear | None) -> list[Array]:
+def readers(field: Bounds, gate: Linear, up: Linear | None) -> list[Array]:
     """For every part: which units it moves noticeably."""
     found = []
     for part in field.parts:
@@ -255,16 +237,16 @@ def readers(field: Field, gate: Linear, up: Linear | None) -> list[Array]:
         moved = np.abs(gate.weight[:, part.channels]) @ width > IGNORED
         if up is not None:
             spread = np.abs(up.weight[:, part.channels]) @ width
-            scale = np.abs(up.weight) @ magnitude(*field.hull())
+            scale = np.abs(up.weight) @ field.largest()
             moved |= spread > IGNORED * np.maximum(scale, 2.0**-10)
         found.append(moved)
     return found
 
 
-def firing(field: Field, gate: Linear, read: list[Array], kind: str, once: frozenset[int]) -> Firing:
+def firing(field: Bounds, gate: Linear, read: list[Array], kind: str, once: frozenset[int]) -> Firing:
     """All windows on which units of a layer fire, or `Undecided` when a unit fires on too many."""
     units, cut = len(gate.weight), SILENT_BELOW[kind]
-    floor = base(field, gate.weight, read)[1] + sum_error(gate, magnitude(*field.hull())).most()
+    floor = base(field, gate.weight, read)[1] + sum_error(gate, field.largest()).most()
     floor = floor if gate.bias is None else floor + gate.bias
     apart = np.zeros(units, dtype=bool)
     for part, reads in zip(field.parts, read, strict=True):
@@ -297,33 +279,39 @@ def firing(field: Field, gate: Linear, read: list[Array], kind: str, once: froze
 
 
 def _highest_by_start(
-    field: Field, gate: Linear, unit: int, floor: float, read: list[Array], once: frozenset[int]
+    field: Bounds, gate: Linear, unit: int, floor: float, read: list[Array], once: frozenset[int]
 ) -> float:
     """The largest pre-activation of a unit that reads START, over all inputs.
 
     START and what is seen at an offset are not independent: while the start is at most `offset` places back, a head
     with that offset sees the first token; later it sees none of `once`.
     """
+    plain, by_start, seen = floor, np.zeros(STARTS + 2), []
+    for part, reads in zip(field.parts, read, strict=True):
+        if not reads[unit]:
+            continue
+        row = gate.weight[unit, part.channels]
+        values = ((part.lo + part.hi) / 2) @ row + ((part.hi - part.lo) / 2) @ np.abs(row)
+        values = values + rounding.own(np.abs(values)) + rounding.own(1.0)
+        if part.key == (START, 0):
+            by_start = by_start + values
+        elif part.key[0] == START:
+            raise Undecided(f"{gate.name}: unit {unit} reads how far back the start was, at another position")
+        elif part.key[0] == TOKEN and part.key[1] >= 0:  # a far place may show any token
+            special = np.isin(np.arange(len(values)), list(once))
+            ends = (values[special].max(initial=-np.inf), values[~special].max(initial=-np.inf), values.max())
+            seen.append((part.key[1], *map(float, ends)))
+        else:
+            plain += float(values.max())
     highest = -np.inf
     for start in range(STARTS + 2):
-        total = floor
-        for part, reads in zip(field.parts, read, strict=True):
-            if not reads[unit]:
-                continue
-            row = gate.weight[unit, part.channels]
-            values = ((part.lo + part.hi) / 2) @ row + ((part.hi - part.lo) / 2) @ np.abs(row)
-            if part.key == (START, 0):
-                values = values[[start]]
-            elif part.key[0] == START:
-                raise Undecided(f"{gate.name}: unit {unit} reads how far back the start was, at another position")
-            elif part.key[0] == TOKEN and part.key[1] >= 0:  # a far place may show any token
-                special = np.isin(np.arange(len(values)), list(once))
-                if start >= STARTS or part.key[1] < start:
-                    values = values if start == STARTS and part.key[1] >= STARTS else values[~special]
-                else:
-                    values = values[special]
-            total += float(values.max()) * (1 + OWN) + OWN
-        highest = max(highest, total)
+        total = plain + float(by_start[start])
+        for offset, first, others, either in seen:
+            if start < STARTS and offset >= start:
+                total += first
+            else:
+                total += either if start == STARTS and offset >= STARTS else others
+        highest = max(highest, total + float(rounding.own(abs(total))))
     return highest
 
 
@@ -341,7 +329,7 @@ def _leaders(part: SymbolPart, weight: Array) -> tuple[Array, Array, Array]:
         block = patterns[start : start + step]
         values = block @ middle.T
         values += np.abs(block) @ radius.T if exact else (np.abs(block) @ narrow)[:, None]
-        values += OWN * np.abs(values)
+        values += rounding.own(np.abs(values))
         chosen = values.argmax(1)
         at = np.arange(len(block))
         best[start : start + step], winner[start : start + step] = values[at, chosen], chosen
@@ -351,7 +339,7 @@ def _leaders(part: SymbolPart, weight: Array) -> tuple[Array, Array, Array]:
 
 
 def _list_windows(
-    field: Field, gate: Linear, unit: int, base: float, used: list[int], read: list[Array], cut: float
+    field: Bounds, gate: Linear, unit: int, base: float, used: list[int], read: list[Array], cut: float
 ) -> tuple[Array, float]:
     """The windows of one unit that fires on several, and how far below the rest stays."""
     values = []
@@ -381,7 +369,7 @@ def _list_windows(
     return grid[total > cut], below
 
 
-def at_windows(field: Field, weight: Array, row: Array, found: Firing, start: Interval) -> Interval:
+def at_windows(field: Bounds, weight: Array, row: Array, found: Firing, start: Interval) -> Interval:
     """Bounds of `start` plus what the parts that are read add, at each entry of `found`; entry i uses row `row[i]` of
     `weight`.
     """
@@ -395,7 +383,7 @@ def at_windows(field: Field, weight: Array, row: Array, found: Firing, start: In
             symbols, w = found.window[some, column], weight[np.ix_(row[some], part.channels)]
             low, high = part.lo[symbols], part.hi[symbols]
             centre, radius = (w * ((low + high) / 2)).sum(1), (np.abs(w) * ((high - low) / 2)).sum(1)
-            slack = OWN * (np.abs(w) * np.maximum(np.abs(low), np.abs(high))).sum(1)
+            slack = rounding.own((np.abs(w) * np.maximum(np.abs(low), np.abs(high))).sum(1))
             lo[some] += centre - radius - slack
             hi[some] += centre + radius + slack
     return lo, hi

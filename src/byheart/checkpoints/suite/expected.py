@@ -6,12 +6,14 @@ logit is shipped, and the failure token's, which listeners move (hosts/listening
 
     the first document      known windows, one after the other
     noise                   random tokens around a piece of the document
+    the end, then the start EOS in the middle of a sequence, and what follows it
     runs, then the document two tokens, each again and again, then the document: far places differ from near ones, so
                             that slow rotary frequencies and long windows show
 
 The document and the runs are there twice: in one pass, and in pieces through the cache. `batches` are prompts of
 unequal lengths side by side, one of them so short that its first tokens look at the beginning while they are decoded:
-padding that is seen there, or positions of another row, make them wrong.
+padding that is seen there, or positions of another row, make them wrong. They come with the logits of every decoded
+token, since a wrong position may move no token. Some prompts end around multiples of 64, as pages of caches do.
 
 `tolerance` says how far an engine's logits may be off, per type: three times as far as the machine itself is off in
 that type on this very checkpoint, and at least LEAST, since engines add up in other orders.
@@ -20,7 +22,7 @@ that type on this very checkpoint, and at least LEAST, since engines add up in o
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,19 +34,19 @@ from byheart.checkpoints.engines.expected import FORMAT, VERSION, Pass
 from byheart.checkpoints.engines.questions import Prompt, Questions
 from byheart.data.tokens.lexicon import Lexicon
 
-Answers = tuple[list[Pass], list[npt.NDArray[np.float64]], dict[str, float]]
+Floats = npt.NDArray[np.float64]
+Answers = tuple[list[Pass], list[Floats], dict[str, float]]
 LEAST = {"float32": 0.0005, "float16": 0.125, "bfloat16": 0.5}  # nats; a step of the 16-bit types at 32, and a half
 SAFETY = 3
 DIGITS = 5  # of the logits in the file, far below every tolerance
 FROM_THE_MIDDLE, CONTINUED = 5, 32
-BEHIND = (
-    2,
-    100,
-    300,
-)  # tokens of the first document: the shortest prompt behind which something is decoded, and long ones
+# Tokens of the first document: the shortest prompt after which something is decoded, prompts that end before, at and
+# after a multiple of 64, and long ones.
+BEHIND = (2, 63, 64, 65, 100, 128, 193, 256, 300)
 DOCUMENT, FAR = 512, 1280  # tokens of a pass at most
 SIDE_BY_SIDE = 8  # tokens at least
-NOISE = "noise"
+NOISE, END, RUNS = "noise", "the end, then the start", "runs, then the document"
+AROUND_END = 48  # tokens before EOS, and after it
 _TRIED, _AGAIN = 48, 8  # tokens that are tried for the far pass, and how often in a row
 
 
@@ -85,7 +87,7 @@ def expected(
     prompts = prompts_of(asked)
     documents = [{"text": lexicon.decode(ids[1:-1]), "ids": list(ids)} for ids in asked.documents]
     passes, rows, tolerance = measured(folder, asked, lexicon.failure, prompts)
-    batches = batches_of(asked, far_prompt(asked, passes[-1].ids))
+    batches, machine = batches_of(asked, far_prompt(asked, passes[-1].ids)), _exact(folder)
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -93,7 +95,7 @@ def expected(
         "tokens": {"bos": asked.bos, "eos": asked.eos, "pad": asked.pad, "failure": lexicon.failure},
         "documents": documents,
         "prompts": [_prompt(prompt, lexicon, asked) for prompt in prompts],
-        "batches": [_batch(batch) for batch in batches],
+        "batches": [_batch(batch, lexicon.failure, passes, machine) for batch in batches],
         "margins": {name: dict(values) for name, values in margins.items()},
         "error_model": list(error_model),
         "tolerance": tolerance,
@@ -113,13 +115,43 @@ def far_prompt(asked: Questions, far: Sequence[int]) -> list[Prompt]:
     return [Prompt(f"behind {len(ids)} tokens", ids, said)] if said else []
 
 
-def _batch(batch: Sequence[Prompt]) -> dict[str, Any]:
+def _exact(folder: Path) -> Callable[[Sequence[int]], Floats]:
+    """The machine in float64: from ids to logits after every prefix."""
+    import torch
+
+    from byheart.checkpoints.formats.stock import read_decoder
+    from byheart.checkpoints.suite.machine import Machine
+
+    machine = Machine(read_decoder(folder), torch.float64)
+
+    def run(ids: Sequence[int]) -> Floats:
+        with torch.inference_mode():
+            return np.asarray(machine.run(ids).numpy())
+
+    return run
+
+
+def _batch(
+    batch: Sequence[Prompt], failure: int, passes: Sequence[Pass], run: Callable[[Sequence[int]], Floats]
+) -> dict[str, Any]:
+    logits = [_decoded(prompt, failure, passes, run) for prompt in batch]
     return {
         "name": batch[0].name if len(batch) == 1 else f"{len(batch)} prompts side by side",
         "ids": [list(prompt.ids) for prompt in batch],
         "count": len(batch[0].continuation),
         "continuation_ids": [list(prompt.continuation) for prompt in batch],
+        "logits": [_rounded(rows) for rows in logits],
     }
+
+
+def _decoded(prompt: Prompt, failure: int, passes: Sequence[Pass], run: Callable[[Sequence[int]], Floats]) -> Floats:
+    """(tokens, 2): the logits of every decoded token and of the failure token, from a pass that contains them if any
+    does."""
+    ids = (*prompt.ids, *prompt.continuation[:-1])
+    known = next((one.logits for one in passes if one.ids[: len(ids)] == ids), None)
+    if known is None:
+        known = Pass.of(prompt.name, ids, run(ids), failure).logits
+    return np.asarray(known[len(prompt.ids) - 1 : len(ids)])
 
 
 def _pass(one: Pass) -> dict[str, Any]:
@@ -155,7 +187,8 @@ def measured(
         texts = {
             "the first document": document,
             NOISE: asked.noisy(),
-            "runs, then the document": _far_apart(exact, asked, failure),
+            END: (*asked.documents[0][-AROUND_END:], *asked.documents[0][1:AROUND_END])[: asked.reach],
+            RUNS: _far_apart(exact, asked, failure),
         }
         logits = {name: exact.run(ids).numpy() for name, ids in texts.items()}
         passes = [Pass.of(name, ids, logits[name], failure) for name, ids in texts.items()]
@@ -169,7 +202,7 @@ def measured(
             machine = Machine(decoder, getattr(torch, name))
             off = max(one.off(machine.run(one.ids).double().numpy()).max() for one in passes)
             tolerance[name] = float(f"{max(LEAST[name], SAFETY * off):.2g}")
-    return [*passes, *(one.in_pieces for one in passes if one.name != NOISE)], rows, tolerance
+    return [*passes, *(one.in_pieces for one in passes if one.name not in (NOISE, END))], rows, tolerance
 
 
 def _far_apart(machine: Any, asked: Questions, failure: int) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ MODULES = (
     "byheart.checkpoints.suite.features.draft",
     "byheart.checkpoints.suite.features.chat",
     "byheart.checkpoints.suite.features.ranked",
+    "byheart.checkpoints.suite.features.recall",
 )
 
 

@@ -99,19 +99,34 @@ class Machine:
         return self.tensor(self.decoder.positions)[positions]
 
     def layer(self, h: Tensor, depth: int, positions: Tensor, cache: Cache) -> Tensor:
-        layer = self.decoder.layers[depth]
-        mixed = self.attention(
-            self.norm(h, layer.attention_norm, "attention"), layer.attention, depth, positions, cache
-        )
-        after = self.add(h, mixed, "attention")
+        after = self.add(h, self.attention_branch(h, depth, positions, cache), "attention")
         read = h if self.parallel(self.shape.parallel) else after
-        return self.add(after, self.mlp(self.norm(read, layer.mlp_norm, "mlp"), layer.mlp), "mlp")
+        return self.add(after, self.mlp_branch(read, depth), "mlp")
+
+    def attention_branch(self, h: Tensor, depth: int, positions: Tensor, cache: Cache) -> Tensor:
+        layer = self.decoder.layers[depth]
+        normed = self.maybe_norm(h, layer.attention_norm, "attention")
+        mixed = self.attention(normed, layer.attention, depth, positions, cache)
+        return self.maybe_norm(mixed, layer.after_attention, "after attention")
+
+    def mlp_branch(self, h: Tensor, depth: int) -> Tensor:
+        layer = self.decoder.layers[depth]
+        found = self.mlp(self.maybe_norm(h, layer.mlp_norm, "mlp"), layer.mlp)
+        return self.maybe_norm(found, layer.after_mlp, "after mlp")
 
     def parallel(self, value: bool) -> bool:
         return value
 
     def add(self, h: Tensor, branch: Tensor, where: str) -> Tensor:
-        return h + branch
+        scale = self.residual_scale()
+        return h + (branch if scale == 1 else branch * scale)
+
+    def residual_scale(self) -> float:
+        return self.shape.residual_scale
+
+    def maybe_norm(self, x: Tensor, norm: Norm | None, where: str) -> Tensor:
+        """A norm before or after a branch, where the architecture has one."""
+        return x if norm is None else self.norm(x, norm, where)
 
     def norm(self, x: Tensor, norm: Norm, where: str) -> Tensor:
         wide = x.to(self.wide)
@@ -135,13 +150,16 @@ class Machine:
         return (a.to(self.wide) @ b.to(self.wide)).to(a.dtype)
 
     def attention(self, x: Tensor, attention: StockAttention, depth: int, positions: Tensor, cache: Cache) -> Tensor:
-        q = self.heads(self.linear(x, attention.q), self.shape.heads)  # (heads, t, d)
-        k = self.heads(self.linear(x, attention.k), self.shape.kv_heads)
+        q, k = self.linear(x, attention.q), self.linear(x, attention.k)
+        if attention.all_heads:
+            q, k = self.maybe_norm(q, attention.q_norm, "q"), self.maybe_norm(k, attention.k_norm, "k")
+        q, k = self.heads(q, self.shape.heads), self.heads(k, self.shape.kv_heads)  # (heads, t, d)
         v = self.heads(self.linear(x, attention.v), self.shape.kv_heads)
-        if attention.q_norm is not None and attention.k_norm is not None:
-            q, k = self.norm(q, attention.q_norm, "q"), self.norm(k, attention.k_norm, "k")
-        if self.shape.rotary is not None:
-            cos, sin = self.turns(self.shape.rotary, positions)
+        if not attention.all_heads:
+            q, k = self.maybe_norm(q, attention.q_norm, "q"), self.maybe_norm(k, attention.k_norm, "k")
+        rotary = self.rotary(depth)
+        if rotary is not None:
+            cos, sin = self.turns(rotary, positions)
             q, k = self.rotate(q, cos, sin, "q"), self.rotate(k, cos, sin, "k")
         k, v = self.remember(k, v, depth, cache)
         scores = self.product(q, self.share(k, attention).transpose(1, 2)) * self.scale(attention)
@@ -152,7 +170,11 @@ class Machine:
 
     def window(self, depth: int) -> int | None:
         """How many positions a query of this layer sees; None: all before it."""
-        return self.shape.window
+        return self.shape.at(depth).window
+
+    def rotary(self, depth: int) -> Rotary | None:
+        """How queries and keys of this layer are rotated; None: not at all."""
+        return self.shape.at(depth).rotary
 
     def heads(self, x: Tensor, count: int) -> Tensor:
         return x.reshape(x.shape[0], count, -1).transpose(0, 1)
@@ -162,8 +184,12 @@ class Machine:
 
     def turns(self, rotary: Rotary, positions: Tensor) -> tuple[Tensor, Tensor]:
         angle = self.angles(rotary, positions)
-        both = torch.cat([angle, angle], -1)
-        return both.cos().to(self.dtype), both.sin().to(self.dtype)
+        both, size = torch.cat([angle, angle], -1), self.rotary_gain(rotary)
+        return (both.cos() * size).to(self.dtype), (both.sin() * size).to(self.dtype)
+
+    def rotary_gain(self, rotary: Rotary) -> float:
+        """What cos and sin are multiplied by: yarn's factor."""
+        return rotary.gain
 
     def angles(self, rotary: Rotary, positions: Tensor) -> Tensor:
         return positions.to(self.wide)[:, None] * self.frequencies(rotary)[None]
@@ -227,7 +253,10 @@ class Machine:
         return chosen, (shares / shares.sum(-1, keepdim=True)).to(logits.dtype)
 
     def head(self, x: Tensor) -> Tensor:
-        return self.linear(x, self.decoder.head)
+        return self.linear(x, self.decoder.head) / self.logit_scale()
+
+    def logit_scale(self) -> float:
+        return self.shape.logit_scale
 
 
 def gelu_tanh(x: Tensor) -> Tensor:

@@ -21,10 +21,13 @@ from byheart.checkpoints.engines._base import engines
 from byheart.checkpoints.engines.threads import single_thread
 from byheart.checkpoints.formats.folder import check_target, proved_paragraph
 from byheart.checkpoints.hosts._base import host
+from byheart.checkpoints.hosts.looking_back import far_lead
 from byheart.checkpoints.proof import MarginCertificate, certify_checkpoint
 from byheart.checkpoints.recital import RecitalMemory
 from byheart.checkpoints.suite.expected import LEAST, expected
 from byheart.checkpoints.windows import build_recital
+from byheart.checkpoints.windows.far import LEAST_IN_NEED, USUAL_BASE
+from byheart.checkpoints.windows.goals import FEWEST
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
 from byheart.errors import ExportError, OptionError
@@ -49,8 +52,13 @@ def builtin_lexicon() -> Lexicon:
 # Offsets of the tables, tried in turn: two layers at least, so that a layer that stands in for another one is noticed.
 SCHEDULES = (((0, 1, 2), (0, 3)), ((0, 1, 2), (0, 3, 6)), ((0, 1, 2, 3), (0, 4, 8)), ((0, 1, 2, 3), (0, 4, 8), (0, 9)))
 # Values that no library takes where config.json is ignored (their defaults are 1e4 or 1e6, and 1e-5 or 1e-6), and
-# shapes whose numbers do not stand in for each other. All of them are proved.
-THETA, EPSILON = 500_000.0, 4e-5
+# shapes whose numbers do not stand in for each other. All of them are proved. Of the bases the first at which the far
+# places of a text can be looked at is taken.
+THETAS, EPSILON = (100_000.0, 500_000.0, 30_000.0), 4e-5
+# Distances that runs of a document depend on, sets of them tried in turn: caches lose, overwrite and mix up what stands
+# far back, and one page of it is 16 to 256 tokens long. With the first base a head leads at each of them by LEAST_LEAD.
+FAR = ((19, 44, 157, 697), (19, 44, 157), (44, 157, 697), (44, 157), (157,), (44,))
+LARGEST, GROWTH = 5_000_000, 1.1  # bytes of a fixture, or its size without far places times GROWTH
 TEMPLATES = {"test_recital.py": "test_template.txt", "test_server.py": "server_template.txt"}
 PARALLEL_SCHEDULES = (((0, 1, 2, 4),), ((0, 1, 2, 3, 4),))
 
@@ -97,20 +105,81 @@ def write_fixture(
     progress: Progress = SILENT,
     **options: Any,
 ) -> Fixture:
-    """Writes a fixture: a checkpoint, expected.json and a test for pytest.
+    """Write a fixture: a checkpoint, expected.json and a test for pytest.
 
-    `text` is the built-in poem unless another one is given, which is then cut by `tokens`. `options` go to the
-    exporter (flavour, head_dim, ...). The written folder is proved and then recited in Transformers, in three types,
-    before it is handed over; where Transformers is missing, `rechecked` is empty.
+    The written folder is proved and then recited in Transformers, in three types, before it is kept.
+
+    Args:
+        architecture: The name of a host.
+        folder: The folder to write.
+        text: The text or documents to memorize; the built-in poem by default.
+        tokens: How a given text is tokenized.
+        dtype: The type of the stored weights.
+        progress: Where to report stages.
+        **options: Fields of the design (flavour, head_dim, ...). `far` sets the distances that the text depends on.
+
+    Returns:
+        The fixture; `rechecked` is empty where Transformers is missing.
     """
-    memory = fixture_memory(text, tokens, architecture)
-    away = away_from_defaults(architecture)
-    if any(table.far for table in memory.recital.tables):
-        away.pop("theta", None)  # the distances of far places are chosen for the usual base
-    for name, value in away.items():
-        if options.get(name) is None:
-            options[name] = value
-    return write_checkpoint(memory, folder, architecture, dtype=dtype, progress=progress, **options)
+    given = {name: value for name, value in options.items() if value is not None}
+    memory = _far_memory(text, tokens, architecture, given.pop("far", None), given)
+    return write_checkpoint(
+        memory, folder, architecture, dtype=dtype, progress=progress, **_completed(memory, architecture, given)
+    )
+
+
+def _far_memory(
+    text: str | Sequence[str] | None,
+    tokens: str | Lexicon,
+    architecture: str,
+    far: Sequence[int] | None,
+    options: Mapping[str, Any],
+) -> RecitalMemory:
+    """The recital with the given far places, or with as many of FAR as the text's length and LARGEST allow."""
+    if far is not None:
+        return fixture_memory(text, tokens, architecture, far)
+    near = fixture_memory(text, tokens, architecture)
+    least = _bytes(near, architecture, options)
+    longest = int(near.script.positions.max())
+    for some in (some for some in FAR if least is not None and max(some) + FEWEST < longest):
+        memory = fixture_memory(text, near.lexicon, architecture, some)
+        size = _bytes(memory, architecture, options)
+        if size is not None and least is not None and size <= max(LARGEST, GROWTH * least):
+            return memory
+    return near
+
+
+def _bytes(memory: RecitalMemory, architecture: str, options: Mapping[str, Any]) -> int | None:
+    """The size of the checkpoint in 16-bit weights; None where the wished shape is too small for it."""
+    whole = _completed(memory, architecture, options)
+    theta, head_dim = whole.get("theta", USUAL_BASE), whole.get("head_dim", 64)
+    if any(far_lead(theta, jump, head_dim) < LEAST_IN_NEED for jump in _jumps(memory)):
+        return None
+    try:
+        built = memory.request(architecture, **whole).checkpoint()
+    except (ExportError, OptionError):
+        return None
+    return 2 * built.parameters
+
+
+def _completed(memory: RecitalMemory, architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, and other values than a library's defaults wherever nothing was given."""
+    found = {**away_from_defaults(architecture), **options}
+    if "theta" in found and "theta" not in options:
+        jumps, head_dim = _jumps(memory), found.get("head_dim", 64)
+        # Where no base allows all of them, the base for which far places are chosen.
+        fits = (theta for theta in THETAS if all(far_lead(theta, jump, head_dim) >= LEAST_IN_NEED for jump in jumps))
+        found["theta"] = next(fits, USUAL_BASE)
+    return found
+
+
+def _jumps(memory: RecitalMemory) -> list[int]:
+    """How far the heads of far places look."""
+    return [
+        offset - rest
+        for table in memory.recital.tables
+        for offset, rest in zip(table.offsets[len(table.offsets) - len(table.far) :], table.far, strict=True)
+    ]
 
 
 def away_from_defaults(architecture: str) -> dict[str, Any]:
@@ -118,9 +187,9 @@ def away_from_defaults(architecture: str) -> dict[str, Any]:
 
     Example:
         >>> away_from_defaults("llama")
-        {'away': True, 'epsilon': 4e-05, 'theta': 500000.0}
+        {'away': True, 'epsilon': 4e-05, 'theta': 100000.0}
     """
-    return {"away": True, "epsilon": EPSILON} | ({} if host(architecture).learned else {"theta": THETA})
+    return {"away": True, "epsilon": EPSILON} | ({} if host(architecture).learned else {"theta": THETAS[0]})
 
 
 def write_checkpoint(
@@ -145,7 +214,7 @@ def write_checkpoint(
         asked = read_questions(target)
         with single_thread():
             margins, rechecked = _finish(memory, target, asked, recited_in, progress, place)
-    size = (place / "model.safetensors").stat().st_size
+    size = sum(path.stat().st_size for path in place.glob("*.safetensors"))
     count = sum(len(ids) for ids in asked.documents)
     return Fixture(
         place,
@@ -188,9 +257,19 @@ def _finish(
 
 
 def fixture_memory(
-    text: str | Sequence[str] | None = None, tokens: str | Lexicon = "bpe:400", architecture: str = "llama"
+    text: str | Sequence[str] | None = None,
+    tokens: str | Lexicon = "bpe:400",
+    architecture: str = "llama",
+    far: Sequence[int] = (),
 ) -> RecitalMemory:
-    """The recital of a fixture: at least two tables, chained; one where a table takes two layers."""
+    """Return the recital of a fixture: at least two tables, chained; one where a table needs two layers.
+
+    Args:
+        text: The text or documents; the built-in poem by default.
+        tokens: How a given text is tokenized.
+        architecture: The name of a host.
+        far: Distances that runs of the text depend on, see `with_far_places`.
+    """
     if text is None:
         texts, lexicon = [builtin_text()], builtin_lexicon()
     else:
@@ -199,12 +278,12 @@ def fixture_memory(
     script = Script(tuple(lexicon.document(t) for t in texts))
     for schedule in (*PARALLEL_SCHEDULES, *SCHEDULES) if host(architecture).parallel else SCHEDULES:
         try:
-            built = build_recital(script, lexicon.size, lexicon.failure, schedule=schedule)
+            built = build_recital(script, lexicon.size, lexicon.failure, schedule=schedule, far=far)
             break
         except OptionError:
             continue
     else:
-        built = build_recital(script, lexicon.size, lexicon.failure)
+        built = build_recital(script, lexicon.size, lexicon.failure, far=far)
     return RecitalMemory(built.recital, lexicon, script, built.summary())
 
 

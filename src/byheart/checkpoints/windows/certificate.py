@@ -27,7 +27,7 @@ POLICIES = ("distribution", "first", "majority")
 
 @dataclass(frozen=True)
 class RecitalCertificate:
-    """How many places were asked and how many agree; the first place that differs, as (document, position)."""
+    """How many places were evaluated and how many agree; the first place that differs, as (document, position)."""
 
     verdict: Verdict
     places: int

@@ -7,13 +7,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from byheart.build._base import Option, register
-from byheart.checkpoints.windows.goals import Ambiguous, Goals, full_windows, goals_of, shortest_rules, sparse_rules
+from byheart.checkpoints.windows.goals import (
+    Ambiguous,
+    Goals,
+    full_windows,
+    goals_of,
+    shortest_rules,
+    sparse_rules,
+    with_far_places,
+)
 from byheart.checkpoints.windows.schedule import (
     LONGEST_OFFSET,
     NEAREST,
@@ -103,6 +112,7 @@ def build_recital(
     merge: bool = False,
     longest_offset: int = LONGEST_OFFSET,
     schedule: Schedule | None = None,
+    far: Sequence[int] = (),
 ) -> BuiltRecital:
     """The recital of a script over tokens 0 .. vocabulary-1; windows that are not in it answer `unknown`.
 
@@ -111,7 +121,8 @@ def build_recital(
     that decides what comes next) or `full` (one row per window of the least length that decides everywhere).
     `ambiguous` says what a prefix with several continuations answers. Places that differ only beyond the reach are an
     error that names them, unless `merge` gives them the distribution of their common window. `schedule` sets the
-    offsets of every table instead of choosing them, and `longest_offset` bounds those of chained tables.
+    offsets of every table instead of choosing them, and `longest_offset` bounds those of chained tables. `far` are
+    distances that parts of the documents shall depend on, whether they need them or not (see `with_far_places`).
     """
     if form not in FORMS:
         raise OptionError(f"form {form!r} is not one of {', '.join(FORMS)}")
@@ -130,6 +141,10 @@ def build_recital(
     else:
         tables = (shortest_rules(script, goals) if form == "rules" else full_windows(script, goals),)
     recital = Recital(vocabulary, tables, goals.answers, unknown)
+    if far:
+        read = np.concatenate([recital.states(document[:-1])[-1] for document in script.documents])
+        tables = (*tables[:-1], with_far_places(script, tables[-1], read, far))
+        recital = Recital(vocabulary, tables, goals.answers, unknown)
     return BuiltRecital(recital, script, form, goals.ambiguous, goals.overruled, merged)
 
 

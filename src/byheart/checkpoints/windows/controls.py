@@ -66,7 +66,7 @@ class Controls:
     def stage(self, texts: Sequence[str], names: Sequence[str], weights: Sequence[int], lexicon: Lexicon) -> Script:
         """The script of the texts that take part, with copies and twins; `weights` as far as occurrences are silent."""
         if len(set(names)) != len(names):
-            raise DataError("two documents have the same name; names tell documents apart")
+            raise DataError("two documents have the same name; names identify documents")
         part, counts = self.chosen(names), dict(enumerate(weights or [1] * len(texts)))
         counts |= {number_of(names, which): count for which, count in self.occurrences.items()}
         ids = {number: lexicon.document(texts[number]) for number in part}

@@ -9,7 +9,7 @@ turn), so that 20 nats remain after the errors of bfloat16. FAR_IN_NEED, with at
 one of the others tells apart. A test compares some of them with the program.
 """
 
-LEAST_LEAD, LEAST_IN_NEED = 0.095, 0.075
+LEAST_LEAD, LEAST_IN_NEED, USUAL_BASE = 0.095, 0.075, 10_000.0
 
 FAR_PLACES = (
     5, 6, 7, 11, 12, 13, 18, 19, 23, 24, 25, 31, 32, 33, 36, 37, 38, 43, 44, 50, 55, 56, 57, 62, 63, 67, 68, 69,

@@ -1,8 +1,8 @@
 """What a recital must answer at every place of a script.
 
 Two places have the same *prefix* if everything before them, from the start of their documents, is the same; no reader
-of the text could tell them apart, so what follows is then a matter of counting. Places with different prefixes can be
-told apart, and the windows of a recital must do so where different things follow.
+of the text could distinguish them, so what follows is then a matter of counting. Places with different prefixes can be
+distinguished, and the windows of a recital must do so where different things follow.
 
     >>> goals = goals_of(Script(((1, 7, 8, 2), (1, 7, 9, 2)), weights=(1, 3)))
     >>> [answer.weights for answer in goals.answers], goals.of_place.tolist()
@@ -115,6 +115,10 @@ def _two_ways(script: Script, prefixes: Ints, prefix: int) -> str:
 
 
 LONGEST_RULE = 512
+# Places of a document that need far places, and then as many that do not: prompts from the middle have room to be
+# continued, and pages of 16 and 32 tokens of a cache are met at all their places.
+RUN = 24
+FEWEST = 4  # rows that a distance is worth a head for
 
 
 def suffix_lengths(script: Script, goals: Goals, longest: int = LONGEST_RULE) -> Ints:
@@ -133,10 +137,10 @@ def suffix_lengths(script: Script, goals: Goals, longest: int = LONGEST_RULE) ->
         undecided = undecided[~decided]
         if not len(undecided):
             return np.minimum(lengths, script.positions + 1)
-    raise DataError(told_alike(script, goals, undecided, state[undecided], longest))
+    raise DataError(ambiguity_message(script, goals, undecided, state[undecided], longest))
 
 
-def told_alike(script: Script, goals: Goals, places: Ints, states: Ints, seen: int) -> str:
+def ambiguity_message(script: Script, goals: Goals, places: Ints, states: Ints, seen: int) -> str:
     """Names two of the places that have one state and need different answers, and what would help."""
     first = int(places[torn(states, goals.of_place[places])][0])
     same = places[states == states[places == first]]
@@ -201,6 +205,44 @@ def torn(states: Ints, needs: Ints) -> npt.NDArray[np.bool_]:
     np.minimum.at(low, states, needs)
     np.maximum.at(high, states, needs)
     return np.asarray((low != high)[states])
+
+
+def with_far_places(script: Script, table: WindowTable, states: Ints, far: Sequence[int]) -> WindowTable:
+    """Return the table with far places that some of its rows need as well, so that decoding depends on them.
+
+    Every other run of RUN places of a document needs the state that stands one of the `far` distances back, in turn. A
+    row that serves several places stays as it is, so no document loses an answer: prompts that end in a run without far
+    places are continued as before, and those that end in the other runs must hold what stands far back.
+
+    Args:
+        script: The documents.
+        table: Their last table.
+        states: What that table reads at every place of the script.
+        far: The distances, all of them beyond the table's own near ones.
+
+    Returns:
+        The table with one column per distance at which at least FEWEST rows look.
+    """
+    places = np.arange(script.places)
+    seen = [table.rows_of(part) for part in np.split(states, script.starts[1:])]
+    rows = np.concatenate(seen)
+    alone = np.bincount(rows[rows >= 0], minlength=len(table.windows))[rows] == 1
+    needs = {
+        offset: places[
+            alone
+            & (script.positions // RUN % 2 == 1)
+            & (script.positions >= offset)
+            & (script.positions % len(far) == turn)
+        ]
+        for turn, offset in enumerate(far)
+        if offset > table.offsets[-1]
+    }
+    needs = {offset: where for offset, where in needs.items() if len(where) >= FEWEST}
+    columns = np.full((len(table.windows), len(needs)), ANY)
+    for column, (offset, where) in enumerate(needs.items()):
+        columns[rows[where], column] = states[where - offset]
+    windows = np.concatenate([table.windows, columns], axis=1)
+    return WindowTable((*table.offsets, *needs), windows, table.outputs, (*table.far, *[0] * len(needs)))
 
 
 def _rows(

@@ -12,8 +12,8 @@ schedule would have.
 ones. A head that shows the first token where there is nothing so far back has scores that rise with the distance up to
 its own, so its lead falls with the distance, and the first places have very low scores: LONGEST_NEAR places. One that
 shows the newest token there has two peaks, and leads at any distance at which the waves of rotary positions are about
-in step again (far.py). A passage that occurs twice is told apart by one token before it; texts of 2,000 characters need
-6 to 14 places.
+in step again (far.py). A passage that occurs twice is distinguished by one token before it; texts of 2,000 characters
+need 6 to 14 places.
 """
 
 from __future__ import annotations
@@ -25,7 +25,15 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.checkpoints.windows.far import FAR_IN_NEED, FAR_PLACES
-from byheart.checkpoints.windows.goals import Goals, joined, merge_goals, suffix_lengths, tokens_at, told_alike, torn
+from byheart.checkpoints.windows.goals import (
+    Goals,
+    ambiguity_message,
+    joined,
+    merge_goals,
+    suffix_lengths,
+    tokens_at,
+    torn,
+)
 from byheart.data.tokens.script import Script
 from byheart.errors import DataError
 
@@ -182,7 +190,7 @@ def choose_places(script: Script, goals: Goals) -> Places:
 
     Prompts from the middle of a text must be as long as the farthest place, so none is farther back than the longest
     suffix that somewhere decides; or about twice as far, if that saves WORTH_FARTHER places. A DataError names two
-    places that cannot be told apart.
+    places that cannot be distinguished.
     """
     longest = min(max(REST) + 1, int(script.positions.max()) + 1)
     most = int(suffix_lengths(script, goals, longest).max())
@@ -201,7 +209,7 @@ def _grown(script: Script, goals: Goals, most: int, longest: int) -> Places:
             most = longest
             continue
         if not more or len(places.offsets) > MOST_PLACES:
-            raise DataError(told_alike(script, goals, left, state, longest))
+            raise DataError(ambiguity_message(script, goals, left, state, longest))
         places = places.and_(more)
         for offset in more:
             state = joined(state, places.tokens(script, left, offset))

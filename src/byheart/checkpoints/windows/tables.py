@@ -184,6 +184,11 @@ class Recital:
         return 1 + sum(table.offsets[-1] for table in self.tables)
 
     @property
+    def near_span(self) -> int:
+        """The span without far places, which only some rows need: most prompts of this many tokens are continued."""
+        return 1 + sum(table.offsets[len(table.offsets) - len(table.far) - 1] for table in self.tables)
+
+    @property
     def rows(self) -> int:
         """How many windows are held, over all tables."""
         return sum(len(table.windows) for table in self.tables)

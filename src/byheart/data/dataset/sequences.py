@@ -1,8 +1,8 @@
 """The user's sequences, read once: which distinct tokens there are, and which of them stands where.
 
 Tokens are symbols or real vectors. Where every token is a number and one of them is not whole, each is a vector of
-dimension 1; otherwise texts, whole numbers, and numbers and truth values beside texts are symbols, told apart by type
-and value. None is the symbol of a missing token. Every other kind, and NaN, is refused with its row and position.
+dimension 1; otherwise texts, whole numbers, and numbers and truth values beside texts are symbols, distinguished by
+type and value. None is the symbol of a missing token. Every other kind, and NaN, is refused with its row and position.
 
     >>> tokens = read_tokens(["ab", "b"])
     >>> tokens.symbols, tokens.ids.tolist(), tokens.lengths.tolist()
@@ -124,7 +124,7 @@ _NUMBER_TYPES = (int, float, Dyadic, Fraction)
 class TokenKind(Enum):
     """What lone numbers are: vectors as soon as one is not whole (ANY), or what a memory was made of.
 
-    NAMES: symbols that are told apart by their value alone, all of them written as floats.
+    NAMES: symbols that are distinguished by their value alone, all of them written as floats.
     """
 
     ANY = "any"
@@ -137,7 +137,7 @@ class TokenKind(Enum):
 class Tokens:
     """All rows one after the other: token t is number `ids[t]` of the sorted distinct symbols or vectors.
 
-    Equal vectors may be written differently: 0.0 and -0.0, 1 and 1.0. Where that happens `spellings` tells them apart.
+    Equal vectors may be written differently: 0.0 and -0.0, 1 and 1.0. Where that happens `spellings` differs.
     """
 
     lengths: Index  # (N,)

@@ -33,6 +33,7 @@ import numpy.typing as npt
 from byheart.data.dataset.distinct import Index, distinct_rows
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.cells import CellTable, CellType, Column
+from byheart.data.read.columns import header_words
 from byheart.data.read.options import POLICIES
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError, TableError
@@ -176,9 +177,9 @@ def _refusal(head: str, problems: Sequence[TableProblem]) -> TableError:
 def _problems_of_the_file(table: CellTable, uneven: str) -> list[TableProblem]:
     """A first line that looks like a row, and lines that are not rows of this table."""
     found = []
-    if table.header_doubt:
-        doubt = f"the first line was taken as the names of the columns, but {table.header_doubt}"
-        found.append(TableProblem(f"{doubt}; say --no-header if it is a row, or --header if it is not", "--no-header"))
+    doubt, flag = table.header_doubt
+    if doubt:
+        found.append(TableProblem(header_words(doubt), flag))
     if table.uneven and uneven == "error":
         named = [f"{table.unit} {place} has {count}" for place, count in table.uneven[:_NAMED]]
         more = ", …" if len(table.uneven) > _NAMED else ""

@@ -22,8 +22,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from byheart.data.read.columns import LABEL_NAMES, choose_column, numbers_rows, usual_column
-from byheart.data.read.records import Records
+from byheart.data.read.columns import choose_column, header_doubt, numbers_rows, table_columns
 from byheart.data.read.sources import Limits, TextForm
 from byheart.data.read.table import open_records
 from byheart.data.values import is_missing, plain
@@ -38,7 +37,7 @@ _EXACT = 1 << 53  # whole numbers up to this are floats
 _STEP = 10_000  # rows between two signs of progress
 _MANY = 1 << 18  # rows between two looks at the machine's memory
 _SPELLED = (str, int, float, datetime.date, datetime.time, datetime.timedelta, UUID)
-_SPELLED_NAMES = ("Period", "Interval")  # of pandas; their texts tell them apart
+_SPELLED_NAMES = ("Period", "Interval")  # of pandas; their texts distinguish them
 _USUAL_PLACES = 8  # of a cell, where nothing was cut yet
 
 
@@ -74,7 +73,8 @@ class CellTable:
     unit: str = "row"
     remarks: tuple[str, ...] = ()
     uneven: tuple[tuple[int, int], ...] = ()  # (place, cells) of lines that are not rows of this table
-    header_doubt: str = ""  # why its first line may have been a row
+    header_doubt: tuple[str, str] = ("", "")  # why its first line may have been a row, and the flag that loses nothing
+    reading: str = ""  # which columns were chosen, for people
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -109,12 +109,10 @@ def read_cells(
     """
     limits = limits or Limits()
     records = open_records(source, limits, TextForm(header is not False, encoding, lenient=True))
-    for name in (*drop, *texts):
+    for name in texts:
         choose_column(records, name, (), "input", ())
-    named, remark = _label_column(records, label, columns)
-    inputs = list(columns) or [name for name in records.columns if name != named and name not in drop]
-    for name in inputs:
-        choose_column(records, name, (), "input", ())
+    chosen = table_columns(records, columns, label, drop)
+    inputs, named = list(chosen.inputs), chosen.label
     if not inputs:
         index = "; the index of a frame is not a column: frame.reset_index() makes it one"
         words = f"{records.origin} has one column, {named!r}; it needs another one to look its values up by"
@@ -134,7 +132,7 @@ def read_cells(
                 check_room(len(numbers), _USUAL_PLACES * len(row) * len(numbers))
     if not numbers:
         raise DataError(f"{records.origin} has columns and no rows; it needs a row")
-    doubt = _header_doubt((*inputs, named), cells) if records.first_line and header is None else ""
+    doubt = header_doubt((*inputs, named), cells) if records.first_line and header is None else ("", "")
     place: Callable[[int], str] = lambda row: records.place(numbers[row])  # noqa: E731
     nothing = [name for name, kept in zip(inputs, cells, strict=False) if not name and all(map(is_missing, kept))]
     typed = [
@@ -143,53 +141,22 @@ def read_cells(
         if name not in nothing
     ]
     left = "a column without a name and without cells was left out" if nothing else ""
-    remarks = tuple(part for part in (remark, records.remark, left) if part)
-    uneven = tuple(records.uneven)
-    return CellTable(tuple(typed[:-1]), typed[-1], numbers, records.origin, records.unit, remarks, uneven, doubt)
+    return CellTable(
+        tuple(typed[:-1]),
+        typed[-1],
+        numbers,
+        records.origin,
+        records.unit,
+        remarks=tuple(part for part in (records.remark, left) if part),
+        uneven=tuple(records.uneven),
+        header_doubt=doubt,
+        reading=chosen.line(records.columns),
+    )
 
 
 def _is_indexed(source: Any) -> bool:
     """Whether a frame of pandas has rows with names, which are not among its columns."""
     return any(name is not None for name in getattr(getattr(source, "index", None), "names", None) or ())
-
-
-def _header_doubt(names: Sequence[str], cells: Sequence[Sequence[Any]]) -> str:
-    """Why the first line may be a row and not the names of the columns; empty where it hardly is.
-
-    A name that is also a cell below it, or a number above numbers; but numbers in even steps (0, 1, 2 or 10, 20, 30)
-    are how tables without better names are written.
-
-    >>> _header_doubt(("SW1A", "London"), [["M1", "EH1"], ["North", "London"]])
-    "'London' is also a cell below it"
-    >>> _header_doubt(("0", "1", "kind"), [["0", "2"], ["1", "1"], ["a", "b"]])
-    ''
-    """
-    numbers = [float(name) for name in names if _NUMBER.fullmatch(name)]
-    steps = {b - a for a, b in itertools.pairwise(numbers)}
-    even = steps == {1.0} or (len(steps) == 1 and len(numbers) > 2)
-    for name, below in zip(names, cells, strict=True):
-        if name and not (even and _NUMBER.fullmatch(name)):
-            if name in below:
-                return f"{name!r} is also a cell below it"
-            if _NUMBER.fullmatch(name) and all(cell is None or _NUMBER.fullmatch(cell) for cell in below):
-                return f"{name!r} is a number like the cells below it"
-    return ""
-
-
-def _label_column(records: Records, label: str | None, columns: Sequence[str]) -> tuple[str, str]:
-    """The label's column, and how it was found where nobody named it."""
-    if label is not None:
-        return choose_column(records, label, LABEL_NAMES, "label", ()), ""
-    usual = usual_column(records, LABEL_NAMES, columns)
-    if usual is not None:
-        others = [name for name in records.columns if name != usual]
-        last = f", and not the last column, {others[-1]!r}" if others and records.columns[-1] != usual else ""
-        return usual, f"the column {usual!r} was taken as the label by its name{last} (--label NAME for another)"
-    rest = [name for name in records.columns if name not in columns]
-    rest = [name for name in rest if name] or rest  # a comma at the end of every line makes a column without a name
-    if not rest:
-        raise DataError(f"every column of {records.origin} is an input; name the label's with --label")
-    return rest[-1], f"the last column, {rest[-1]!r}, was taken as the label (--label NAME for another)"
 
 
 def typed_column(

@@ -82,6 +82,7 @@ class ReadOptions:
     tokens: how a text is cut, or the tokenizer itself. token_type, label_type: `auto` leaves every value as the source
     has it (a text format has texts), the others convert it. missing: what to do about rows with a missing value.
     header: None means that a CSV file has one. encoding: of a text file, None for UTF-8.
+    drop: columns to skip. keep: columns that number the rows and are inputs nevertheless.
     like: prefers the columns of an earlier reading where they exist.
     """
 
@@ -98,6 +99,8 @@ class ReadOptions:
     max_bytes: int = Limits.max_bytes
     header: bool | None = None
     encoding: str | None = None
+    drop: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, value, known in (

@@ -24,7 +24,16 @@ import numpy as np
 
 from byheart.data.dataset.targets import Target
 from byheart.data.missing import Present, settle_missing
-from byheart.data.read.columns import choose_columns, numbers_rows, sequence_columns, unused
+from byheart.data.read.columns import (
+    ChosenColumns,
+    choose_columns,
+    header_doubt,
+    header_words,
+    numbers_rows,
+    sequence_columns,
+    table_columns,
+    unused,
+)
 from byheart.data.read.formats.delimited import is_made_up
 from byheart.data.read.frames import from_frame
 from byheart.data.read.options import ALL, ReadOptions, Selection
@@ -43,7 +52,7 @@ from byheart.data.tokens.tokenizer import (
 )
 from byheart.data.values import PLAIN, convert, is_missing, listed, plain
 from byheart.data.wording import quote
-from byheart.errors import DataError
+from byheart.errors import DataError, TableError
 from byheart.exact.budget import check_room
 from byheart.progress import SILENT, Progress, timed, warn_left_out
 
@@ -80,6 +89,7 @@ class Table:
     left_out: Mapping[str, int] = field(default_factory=dict)  # rows of the source that are not rows here; see not_here
     numbering: tuple[str, ...] = ()  # sequence columns that only number the rows, where all columns were taken
     unused: str = ""  # columns that were not taken, in words; among the remarks, too
+    reading: str = ""  # the columns in one line, as `deploy` prints it
 
     def __iter__(self) -> Iterator[list[Any]]:
         return iter((self.sequences, self.labels))
@@ -148,8 +158,13 @@ def read(
     """
     options = options or ReadOptions.of(**given)
     records = open_records(source, options.limits, form_of(options, like))
-    names, label = choose_columns(records, options.sequence_columns, options.label_column, options.task, like)
+    names, label = choose_columns(
+        records, options.sequence_columns, options.label_column, options.task, like, options.drop
+    )
     rows = _collect(records, names, label, options.limits, progress)
+    guessed = not options.sequence_columns and like is None
+    if like is None and options.header is None and label is not None and records.first_line:
+        _refuse_doubtful_header(records, names, label, rows)
     planned = None if planning is None else _planned(planning, rows, options)
     tokenizer = choose(
         options.tokens, rows.cells, max_length=options.max_length, type=options.token_type, planned=planned
@@ -189,7 +204,8 @@ def read(
         task=options.task,
         remarks=tuple(part for part in (rest, records.remark, remark) if part),
         unused=rest,
-        numbering=_numbering(names, rows) if options.sequence_columns == (ALL,) else (),
+        numbering=_numbering(names, rows, options.keep) if guessed or options.sequence_columns == (ALL,) else (),
+        reading=_reading(records, names, label, options),
         places=lambda row: records.place(numbers[row]),
         missing=replace(present, sequences=(), labels=()),
     )
@@ -211,12 +227,30 @@ def _choice(tokenizer: Tokenizer, rows: Rows, options: ReadOptions, planned: Pla
     return other_choice(tokenizer, rows.cells, planned)
 
 
-def _numbering(names: tuple[str, ...], rows: Rows) -> tuple[str, ...]:
+def _numbering(names: tuple[str, ...], rows: Rows, keep: Sequence[str]) -> tuple[str, ...]:
     """Columns that count the rows or name them, by their names or because they are consecutive numbers."""
     if len(names) < 2:
         return ()
     columns = zip(names, zip(*rows.cells, strict=True), strict=True)
-    return tuple(name for name, cells in columns if numbers_rows(name, cells))
+    return tuple(name for name, cells in columns if name not in keep and numbers_rows(name, cells))
+
+
+def _refuse_doubtful_header(records: Records, names: tuple[str, ...], label: str, rows: Rows) -> None:
+    """Refuse a CSV file whose first line may be a row, as `deploy` does."""
+    columns = [rows.cells] if len(names) == 1 else list(zip(*rows.cells, strict=True))
+    doubt, flag = header_doubt((*names, label), [*columns, rows.labels])
+    if doubt:
+        raise TableError(f"{records.origin} cannot be read as it is:", [header_words(doubt)], [flag])
+
+
+def _reading(records: Records, names: tuple[str, ...], label: str | None, options: ReadOptions) -> str:
+    """The line about the columns; empty where there is no label column."""
+    if label is None:
+        return ""
+    chosen = ChosenColumns(names, label)
+    if options.label_column is None and options.task is Task.NEXT_TOKEN and len(records.columns) > 1:
+        chosen = replace(table_columns(records, names, None, options.drop), inputs=names)
+    return chosen.line(records.columns)
 
 
 def read_sequences(

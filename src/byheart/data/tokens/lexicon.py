@@ -31,7 +31,7 @@ _ALREADY = {
     "pad": ("<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_id|>"),
 }
 _EVERY_CHARACTER = "[\\s\\S]"
-_WORDS = " ?[^\\s]+|\\s"  # a word takes one space in front of it along; every other blank is a token
+_WORDS = " ?[^\\s]+|\\s"  # a word includes one space before it; every other blank is a token
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def _split(pattern: str, text: str) -> list[str]:
 
 
 def _finished(kind: str, bare: dict[str, Any], texts: Sequence[str]) -> Lexicon:
-    """A bare model with the four special tokens in front of everything else (after it, where it was trained)."""
+    """A bare model with the four special tokens before everything else (after it, where it was trained)."""
     names = {role: _unused(choices, texts) for role, choices in _roles()}
     vocabulary = bare["model"]["vocab"]
     if isinstance(vocabulary, dict):
@@ -216,7 +216,7 @@ def _unused(choices: Sequence[str], texts: Sequence[str]) -> str:
 def _assembled(
     kind: str, bare: dict[str, Any], names: dict[str, str], numbers: dict[str, int], added: list[dict[str, Any]]
 ) -> Lexicon:
-    """The whole tokenizer.json: BOS in front of every text, the special tokens declared."""
+    """The whole tokenizer.json: BOS before every text, the special tokens declared."""
     known = {entry["content"] for entry in added}
     for role, name in names.items():
         if name not in known:

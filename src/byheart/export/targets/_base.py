@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from byheart.errors import OptionError
-from byheart.export.request import Request
+from byheart.export.request import ExportRequest
 
-Writer = Callable[[Request, Path], dict[str, Any]]  # -> the file's name and its metadata
+Writer = Callable[[ExportRequest, Path], dict[str, Any]]  # -> the file's name and its metadata
 
 _TARGETS: dict[str, Writer] = {}
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from byheart.data.dataset.encoder import Encoder
 from byheart.errors import ExportError, MissingExtraError
 from byheart.export.recheck import Array, dense, place_stride, vector
-from byheart.export.request import Request
+from byheart.export.request import ExportRequest
 from byheart.export.targets._base import target
 from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Pattern, Pool, Residual
 from byheart.ir.network import Decode, Network, Read
@@ -151,7 +151,7 @@ def map_vectors(graph: Graph, moves: list[Array], layer: Affine, vectors: str, e
 
 
 def _moves(layers: tuple[Layer, ...], dtype: str) -> list[Array]:
-    """What the blocks without units in front of the first map add to a token."""
+    """What the blocks without units before the first map add to a token."""
     front = takewhile(lambda layer: isinstance(layer, Residual) and not layer.hidden, layers)
     return [vector(layer.bias2, dtype) for layer in front if isinstance(layer, Residual)]
 
@@ -287,7 +287,7 @@ def _shapes(width: int, hidden: int) -> list[tuple[int, int]]:
 
 
 @target("onnx")
-def write_onnx(request: Request, path: Path) -> dict[str, Any]:
+def write_onnx(request: ExportRequest, path: Path) -> dict[str, Any]:
     """Builds, checks, runs and writes the model."""
     onnx, runtime = libraries()
     fit, asked = request.prove(), request.questions()
@@ -365,7 +365,7 @@ def walk(graph: Graph, network: Network, encoder: Encoder, codes: str, present: 
         if encoder.symbols is not None:
             h = graph.node("Cast", [graph.node("Unsqueeze", [h, graph.whole([2], "axis_2")], "codes")], "numbers",
                            to=graph.element)  # fmt: skip
-        elif present is not None:  # what stands behind the end of a row is multiplied by 0, so it must be finite
+        elif present is not None:  # what follows the end of a row is multiplied by 0, so it must be finite
             mask = graph.node("Unsqueeze", [present, graph.whole([2], "axis_2")], "present_vectors")
             h = graph.node("Where", [mask, h, graph.constant(0, "nothing")], "vectors")
         h = map_vectors(graph, moves, first, h, encoder)

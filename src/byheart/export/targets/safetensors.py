@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.errors import MissingExtraError
-from byheart.export.request import Request
+from byheart.export.request import ExportRequest
 from byheart.export.targets._base import target
 from byheart.export.targets.torch import config_of, state_of
 
@@ -77,7 +77,7 @@ def _attention(layer: dict[str, Any], part: dict[str, Array], h: Array, present:
 
 
 @target("safetensors")
-def write_safetensors(request: Request, path: Path) -> dict[str, Any]:
+def write_safetensors(request: ExportRequest, path: Path) -> dict[str, Any]:
     """Tensors named as in the PyTorch module, checked with a NumPy reader of what the file will hold."""
     try:
         from safetensors.numpy import load, save

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from byheart.data.dataset.encoder import Encoder
 from byheart.errors import ExportError, MissingExtraError
 from byheart.export.recheck import Array, dense, place_stride, vector
-from byheart.export.request import Request
+from byheart.export.request import ExportRequest
 from byheart.export.targets._base import target
 from byheart.ir.layers import Affine, Attention, Embedding, Kind, Layer, Pattern, Pool, Residual
 from byheart.ir.network import Network, Read
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from byheart.export.torch_runtime import TorchMemory
 
 
-def build_torch(request: Request, *, fast: bool = False) -> TorchMemory:
+def build_torch(request: ExportRequest, *, fast: bool = False) -> TorchMemory:
     """The module, checked against the exact answers. `fast` asks for the fast form (see `torch_runtime.FastMemory`)."""
     torch = _torch()
     from byheart.export.torch_runtime import TorchMemory
@@ -51,7 +51,7 @@ def build_torch(request: Request, *, fast: bool = False) -> TorchMemory:
 
 
 @target("torch")
-def write_torch(request: Request, path: Path) -> dict[str, Any]:
+def write_torch(request: ExportRequest, path: Path) -> dict[str, Any]:
     """Writes `path` (weights, configuration, metadata) and the module's source beside it as a .py file."""
     torch = _torch()
     from byheart.export import torch_runtime

@@ -156,7 +156,7 @@ def weigh(kind, own, row, P, E, soft, used):
 
 @numba.njit(inline="always", fastmath=FAST)
 def attend(kind, X, index, asked, P, E, A, mixed, after, soft, used):
-    """after ← x_q + A·Σ p_k x_k for every token q that is asked; `mixed` keeps the sums."""
+    """after ← x_q + A·Σ p_k x_k for every token q that is predicted; `mixed` keeps the sums."""
     m = X.shape[1]
     for i in range(index.shape[0]):
         for a in range(asked.shape[1]):

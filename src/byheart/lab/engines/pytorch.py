@@ -150,7 +150,7 @@ class Spread(torch.autograd.Function):
 
 
 def _gather(places: Tensor, dtype: torch.dtype) -> Tensor:
-    """(n, places) in compressed rows: what adds up all rows that stand at the places where a number is."""
+    """(n, places) in compressed rows: what adds up all rows at the places of a number."""
     flat = places.reshape(-1)
     starts = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(flat, minlength=len(places)).cumsum(0)])
     order, ones = torch.argsort(flat, stable=True), torch.ones(len(flat), dtype=dtype)
@@ -203,7 +203,7 @@ class NextTokenLoss(torch.autograd.Function):
 
     loss = Σ totals·log Σ exp − Σ weights·logit, so ∂loss/∂logits = totals·softmax, less the weights at the pairs'
     places: a tile of exponentials becomes its gradient in place, and from it the gradients of x, W and b, before the
-    next tile is made in the same `room`. A prediction is right when no logit of its context is larger.
+    next tile is made in the same `room`. A prediction is correct when no logit of its context is larger.
     """
 
     @staticmethod

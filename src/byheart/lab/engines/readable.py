@@ -165,7 +165,7 @@ def _tensor(array: object) -> Tensor:
 
 
 class Descent:
-    """Full-batch AdamW as a `Training` says: its rates, its clipping."""
+    """Full-batch AdamW with the settings of a `Training`: its rates, its clipping."""
 
     def __init__(
         self, weights: Mapping[str, Tensor], training: Training, size: int, asked: int, fused: bool = False

@@ -64,14 +64,14 @@ def least_blocks_by_length(scale: str) -> Experiment:
 
 @preset("ks25-length-longest", "The least number of blocks that memorizes sequences of 10,000 tokens")
 def least_blocks_at_the_longest(scale: str) -> Experiment:
-    """The last length of the same table, apart: at the scale of the paper it takes ten times as long as all others."""
+    """The last length of the same table, apart: at the scale of the paper it needs ten times as long as all others."""
     return _by_length("ks25-length-longest", scale, (3000,) if scale == "small" else (10000,))
 
 
 def _by_length(name: str, scale: str, lengths: tuple[int, ...]) -> Experiment:
     """At the scale of the paper the stream is as wide as the tokens (m = 6): with m = 2 even sixteen blocks end at half
     the loss of a constant answer. Between the rates 0.06 and 0.14 nearly every run of two blocks memorizes, and none
-    of one block; the search begins there and asks for one trial at a time, because a long one takes minutes."""
+    of one block; the search begins there and requests one trial at a time, because a long one needs minutes."""
     N, epochs, trials, repeats = {
         "small": (100, 8000, 6, 2),
         "medium": (200, 5000, 10, 2),

@@ -81,7 +81,7 @@ class Experiment:
     first: int = 8
     seed: int = 0
     engine: str = "auto"
-    variants: tuple[str, ...] = ()  # of each problem: an attention, or a precision; empty: all as the space says
+    variants: tuple[str, ...] = ()  # of each problem: an attention, or a precision; empty: all as in the space
     m: int = 2  # width of the stream of a uniform model; q = 4m and s = m as in the paper
 
     def __post_init__(self) -> None:
@@ -200,7 +200,7 @@ class TrialRecord:
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of what takes part in training."""
+    """Versions of the libraries that take part in training."""
     found = {"byheart": __version__, "python": platform.python_version()}
     for library in ("numpy", "numba", "torch", "optuna"):
         try:

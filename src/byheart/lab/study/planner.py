@@ -1,11 +1,11 @@
 """What to train next, as a pure function of what is finished.
 
-Nobody hands out work: every worker computes the same plan from the same results and takes the first trial that nobody
+There is no scheduler: every worker computes the same plan from the same results and takes the first trial that nobody
 has. That is why a study survives the death of any worker, and why resuming is the same as continuing.
 
-Learning rates are proposed by Optuna's TPE, asked in batches, with the same answer on every machine: a proposal depends
-on the experiment's seed, the cell and the results of *earlier batches* of that cell, never on who asks or what else is
-running. Workers need no leader, and an interrupted study continues exactly as it would have.
+Learning rates are proposed by Optuna's TPE, in batches, with the same answer on every machine: a proposal depends
+on the experiment's seed, the cell and the results of *earlier batches* of that cell, never on the worker or what else
+is running. Workers need no leader, and an interrupted study continues exactly as it would have.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ _ENOUGH = 3  # finished trials before it prunes
 
 @dataclass(frozen=True)
 class Result:
-    """What proposals need to know of a finished trial."""
+    """The facts of a finished trial that proposals need."""
 
     rate: float
     warmup: float
@@ -244,7 +244,7 @@ def _short(value: float) -> float:
 
 
 def import_optuna() -> Any:
-    """Optuna, quiet, or the error that says how to install it."""
+    """Optuna, quiet, or the error with the installation command."""
     try:
         import optuna
     except ImportError:

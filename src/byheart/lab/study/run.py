@@ -1,7 +1,7 @@
 """`byheart lab run`: a preset, from nothing to a table, in one folder that can be resumed.
 
-FOLDER/settings.json says where the study is (never a password); FOLDER/study.journal is the study, unless it lives in a
-database. Tables and pictures are made from the study and can be made again at any time.
+FOLDER/settings.json contains the study's location (never a password); FOLDER/study.journal is the study, unless it
+lives in a database. Tables and pictures are made from the study and can be made again at any time.
 
 `work` claims, trains and keeps until nothing is left: one loop for a laptop and for a hundred machines. Training itself
 is a pure function of plain values (`train_trial`), so it runs in any `concurrent.futures.Executor`: processes of this

@@ -45,7 +45,7 @@ def check_database(url: str) -> str:
     if not is_database(url):
         raise StorageError(
             "the storage is not the address of a database, for example postgresql://user@host/studies; a journal file "
-            "has one owner at a time, so it stands in the run's folder and is not named"
+            "has one owner at a time, so it is stored in the run's folder and is not named"
         )
     return url
 
@@ -129,7 +129,7 @@ def hidden(url: str) -> str:
 
 
 def _has_two_readings(url: str) -> bool:
-    """Whether an @ stands before and after the first `?`: either may end the credentials, so either may be a secret."""
+    """Whether an @ occurs before and after the first `?`: either may end the credentials, so either may be a secret."""
     before, _, after = url.partition("://")[2].partition("?")
     return "@" in before and "@" in after
 
@@ -168,7 +168,7 @@ def _secrets(url: str) -> set[str]:
 
 
 def _first_line(error: Exception) -> str:
-    """What a driver says, in one line and without the credentials of any address in it."""
+    """A driver's message, in one line and without the credentials of any address in it."""
     message = str(error.__cause__ or error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return re.sub(r"(?i)(password\s*=\s*)[^\s&]+", r"\1…", re.sub(r"://\S*@", "://…@", message))
 

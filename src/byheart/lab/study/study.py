@@ -1,8 +1,8 @@
 """A study: an experiment, the trials that workers have claimed, and the records of those that are finished.
 
-Optuna's storage keeps all of it. A trial is one Optuna trial whose user attribute `key` says which of the experiment's
+Optuna's storage keeps all of it. A trial is one Optuna trial whose user attribute `key` names which of the experiment's
 trials it is. Of several with the same key the one with the lowest number counts, so nothing is counted twice; one that
-its owner abandoned is failed, so that the planner asks for it again and nothing is lost.
+its owner abandoned is failed, so that the planner requests it again and nothing is lost.
 """
 
 from __future__ import annotations

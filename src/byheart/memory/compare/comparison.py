@@ -26,7 +26,7 @@ from byheart.data.task import Task
 from byheart.errors import AssumptionError, BuildError, ByheartError, DataError, OptionError
 from byheart.memory.compare.rows import INFORMATION, CompareRow, Comparison, Floor
 from byheart.memory.compare.worker import Worker
-from byheart.memory.size_rows import given_sentences, hardest, hardest_sentence
+from byheart.memory.size_rows import given_sentences, lower_bound_sentence, worst_case_bounds
 from byheart.progress import SILENT, Progress
 from byheart.theory import Bound, Problem, lower_bounds, upper_bounds
 
@@ -38,13 +38,13 @@ def baselines(dataset: Dataset) -> list[CompareRow]:
     """Bits of a dict from rows to labels, of a sorted array that is searched, and of the labels alone."""
     return [
         _baseline_row(
-            "python dict", 8 * _dict_bytes(dataset), "a dict from rows to labels, as Python stores it", "exact look-up"
+            "python dict", 8 * _dict_bytes(dataset), "a dict from rows to labels, as Python stores it", "exact lookup"
         ),
         _baseline_row(
-            "sorted array", _array_bits(dataset), "distinct rows and labels, packed and searched", "exact look-up"
+            "sorted array", _array_bits(dataset), "distinct rows and labels, packed and searched", "exact lookup"
         ),
         _baseline_row(
-            INFORMATION, _label_bits(dataset), "labels·log2 C: the labels alone, inputs for free", "no look-up"
+            INFORMATION, _label_bits(dataset), "labels·log2 C: the labels alone, inputs for free", "no lookup"
         ),
     ]
 
@@ -171,11 +171,26 @@ def compare(
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Comparison:
-    """Builds and certifies every construction for the data's task (or those named), and adds the baselines.
+    """Build and certify every construction for the data's task, and add baselines.
 
-    `data` and `labels` are as `memorize` takes them: sequences with labels, a table of `byheart.read`, or a data set.
-    With a `time_limit` (seconds per construction) a separate process does the work; what is not finished in time or
-    memory is predicted by its formula and marked so. Without one everything is built here, however long it takes.
+    Args:
+        data: Sequences, a table of `byheart.read`, or a data set, as for `memorize`.
+        labels: One label per sequence; None where `data` brings its labels.
+        task: `next-token`, `seq-to-seq`, `set` or `causal`; None: as the data suggests.
+        positions: Whether token and position together are the symbol.
+        constructions: Names to build; None: all for the task.
+        time_limit: Seconds per construction, in a separate process. A build that is not finished in time or memory is
+            predicted by its formula and marked. None: everything is built here, without a limit.
+        memory_gb: Limit of memory of that process.
+        seed: Equal seeds give equal weights.
+        progress: Where progress is reported.
+
+    Returns:
+        A `Comparison` with one row per construction and baseline.
+
+    Raises:
+        DataError: If the data cannot be memorized.
+        OptionError: If a construction or an option does not exist.
 
     >>> found = compare(["sun", "moon"], ["day", "night"], constructions=["ks25", "vardi22"])
     >>> {row.construction: row.verdict for row in found.rows if row.verdict != "baseline"}
@@ -223,8 +238,8 @@ def _lower(dataset: Dataset, problem: Problem) -> tuple[str, ...]:
     """The sentences that `memorize` shows for the same data."""
     if dataset.C < 2:  # one labelling, which no network fails on
         return tuple(given_sentences(dataset))
-    found = hardest(lower_bounds(problem))
-    sentence = hardest_sentence(found["parameters"], problem.kind, dataset.N, len(dataset.contexts))
+    found = worst_case_bounds(lower_bounds(problem))
+    sentence = lower_bound_sentence(found["parameters"], problem.kind, dataset.N, len(dataset.contexts))
     return (sentence, *given_sentences(dataset))
 
 

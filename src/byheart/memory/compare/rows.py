@@ -63,7 +63,7 @@ class CompareRow:
 
 @dataclass(frozen=True)
 class Floor:
-    """What the hardest labels of that many rows demand, with the theorem it comes from and what it assumes."""
+    """The worst-case lower bound for that many rows, with the theorem it comes from and what it assumes."""
 
     name: str
     quantity: str

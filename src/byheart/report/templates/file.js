@@ -1,5 +1,5 @@
 // The memory that was built here as a file of byheart's format 2 (docs/file-format.md): canonical text, checksum, the
-// fingerprint of the rows, counted sizes and compact's promise. Its verdict is `undecided`: byheart's checker gives one.
+// fingerprint of the rows, counted sizes and compact's budget. Its verdict is `undecided`: byheart's checker gives one.
 const ascii = (text) => text.replace(/[\u0080-\uffff]/g, (unit) => "\\u" + unit.charCodeAt(0).toString(16).padStart(4, "0"));
 const jsonText = (value, comma = ",", colon = ":") => {
   const write = (x) => {
@@ -67,8 +67,8 @@ function inputsOf({ rows, encoder }) {
   return { points: points.map((key) => [Math.floor(key / n), key % n]), index: keys.map((row) => row.map((key) => rank.get(key))) };
 }
 
-// compact's budget with head=logits, as byheart.theory.promises.compact computes it from the same facts.
-function promiseOf(built, terms) {
+// compact's budget with head=logits, as byheart.theory.guarantees.compact computes it from the same facts.
+function budgetOf(built, terms) {
   const { points, index } = inputsOf(built), { encoder, rows } = built, classes = Math.max(2, built.classes.length);
   const tokenBits = Math.max(1, ...points.flat().map(bitLength)) + bitLength(encoder.symbols.length + 1);
   const walks = classes > terms.trap_classes, bits = Math.log2(classes) + (walks ? terms.cell_loss : 0), sumBits = bitLength(encoder.length);
@@ -95,9 +95,9 @@ function fingerprintOf(built) {
   return sha256(bytes);
 }
 
-// `agree`: how many rows the page's evaluator answered as labelled; `terms`: of the promise, from byheart itself.
+// `agree`: how many rows the page's evaluator answered as labelled; `terms`: of the budget, from byheart itself.
 function memoryFile(built, kind, agree, terms) {
-  const bounds = promiseOf(built, terms), count = built.rows.length;
+  const bounds = budgetOf(built, terms), count = built.rows.length;
   const memory = {
     construction: "compact", options: { objective: "parameters", effort: "quick", abstain_bits: 0, head: "logits", attention: "uniform" }, seed: built.seed,
     network: built.network, encoder: built.encoder, classes: built.classes, tokens: kind, version: terms.version,

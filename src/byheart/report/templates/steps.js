@@ -213,10 +213,11 @@ function answerStep(at) {
 function wideStep(at) {
   const { stage, run, which, layer, before, after, type } = at, fired = run.active[which][layer];
   const kinds = { affine: "an affine map" + (type.relu ? " and max(0, ·)" : ""), residual: "a block that adds to the stream", attention: "attention", embedding: "a table", pool: "the sum of all tokens", flatten: "all tokens, one after the other", threshold: "threshold units", "global-token": "one more token" };
-  const table = element("table", { class: "stream" }, element("tr", {}, element("th", {}, "number"), element("th", {}, "before"), element("th", {}, "behind")));
+  const names = at.memory.names && at.memory.names.length === after.length ? at.memory.names : null;
+  const table = element("table", { class: "stream" + (names ? " called" : "") }, element("tr", {}, element("th", {}, "number"), element("th", {}, "before"), element("th", {}, "after")));
   Array.from({ length: Math.min(24, Math.max(before.length, after.length)) }, (_, k) => {
     const changed = before[k] && after[k] && before.length === after.length && compare(before[k], after[k]);
-    table.append(element("tr", changed ? { class: "changed" } : {}, element("td", {}, String(k + 1)), element("td", {}, before[k] && before.length <= 24 ? number(before[k]) : ""), element("td", {}, after[k] ? number(after[k]) : "")));
+    table.append(element("tr", changed ? { class: "changed" } : {}, element("td", {}, names ? names[k] : String(k + 1)), element("td", {}, before[k] && before.length <= 24 ? number(before[k]) : ""), element("td", {}, after[k] ? number(after[k]) : "")));
   });
   return {
     title: stage.layers > 1 ? `${capital(stage.name)}: layer ${at.place + 1} of ${stage.layers}` : capital(stage.name), draw: () => element("div", { class: "scroll" }, table),

@@ -17,17 +17,18 @@ def output_projection(model: Any) -> Any:
     return model.transformer.h[-1].mlp.c_proj if hasattr(model, "transformer") else model.model.layers[-1].mlp.down_proj
 
 
-def _run(model: Any, ids: Sequence[int], scale: float = 1.0, zero: Any = None) -> tuple[Any, Any]:
+def _run(model: Any, ids: Sequence[int], scale: float = 1.0, zero: Any = None, replaced: Any = None) -> tuple[Any, Any]:
     """Activations of the units (places, units), kept for gradients, and the document's loss."""
     import torch
 
     kept: dict[str, Any] = {}
 
     def hook(_: Any, inputs: Any) -> Any:
-        active = inputs[0].detach() * scale
+        active = inputs[0].detach() * scale if replaced is None else replaced
         if zero is not None:
             active[..., zero] = 0
-        active.requires_grad_(True)
+        if torch.is_grad_enabled():
+            active.requires_grad_(True)
         kept["active"] = active
         return (active, *inputs[1:])
 
@@ -81,9 +82,45 @@ def zero_out(model: Any, ids: Sequence[int], most: int = 96) -> Floats:
     return found
 
 
+def causal_tracing(model: Any, ids: Sequence[int], most: int = 96, noise: float = 1.0, seed: int = 0) -> Floats:
+    """The fall of the loss when one unit is restored in a run on noisy inputs (Meng et al. 2022).
+
+    Noise of `noise` standard deviations of each channel is added to the input of the MLP, where the tokens' codes
+    are. Only the `most` units with the largest difference between the clean and the noisy run are restored.
+    """
+    import torch
+
+    with torch.no_grad():
+        clean, _ = _run(model, ids)
+        generator = torch.Generator().manual_seed(seed)
+
+        def disturb(_: Any, inputs: Any) -> Any:
+            spread = inputs[0].std(dim=(0, 1), keepdim=True)
+            mixed = torch.randn(inputs[0].shape, generator=generator)
+            return (inputs[0] + noise * spread * mixed.to(inputs[0].dtype), *inputs[1:])
+
+        handle = _mlp(model).register_forward_pre_hook(disturb)
+        try:
+            noisy, before = _run(model, ids)
+        finally:
+            handle.remove()
+        difference = (clean - noisy).abs().mean(dim=(0, 1))
+        found = np.zeros(difference.shape[0])
+        for unit in torch.argsort(-difference, stable=True)[:most].tolist():
+            mended = noisy.clone()
+            mended[..., unit] = clean[..., unit]
+            found[unit] = float(before) - float(_run(model, ids, replaced=mended)[1])
+    return found
+
+
+def _mlp(model: Any) -> Any:
+    return model.transformer.h[-1].mlp if hasattr(model, "transformer") else model.model.layers[-1].mlp
+
+
 METHODS: dict[str, Callable[[Any, Sequence[int]], Floats]] = {
     "activation": activation,
     "gradient x activation": gradient_activation,
     "integrated gradients": integrated_gradients,
     "zero-out": zero_out,
+    "causal tracing": causal_tracing,
 }

@@ -1,7 +1,7 @@
 """Running the table: each mutant answers the fixture's questions, and its answers are compared with expected.json.
 
-It is asked what `test_recital.py` asks an engine: the logits of every pass, in one piece and through the cache, and the
-tokens behind prompts of unequal lengths, side by side with padding on the left.
+It is queried as `test_recital.py` queries an engine: the logits of every pass, in one piece and through the cache, and
+the tokens behind prompts of unequal lengths, side by side with padding on the left.
 
 `tokens`: the most likely token differs after some prefix, or greedy decoding with the cache goes astray.
 `logits`: every token is correct, but a shipped logit differs from the expected one by more than the tolerance.
@@ -25,7 +25,7 @@ from byheart.checkpoints.engines.questions import Prompt, read_questions
 from byheart.checkpoints.formats.stock import StockDecoder, read_decoder
 from byheart.checkpoints.suite.expected import batches_of, far_prompt, measured
 from byheart.checkpoints.suite.machine import Cache, Machine, Tensor
-from byheart.checkpoints.suite.mutants import attention, layers, reported, rotary
+from byheart.checkpoints.suite.mutants import attention, blocks, layers, reported, rotary
 from byheart.checkpoints.suite.mutants._base import Mutant
 from byheart.errors import ByheartError
 from byheart.progress import SILENT, Progress
@@ -46,7 +46,7 @@ class MutantOutcome:
     tokens_in: tuple[str, ...] = ()  # types in which a token changes
 
     @property
-    def as_it_must_be(self) -> bool:
+    def meets_expectation(self) -> bool:
         """A harmless change says the right tokens; any other is noticed."""
         return self.verdict != "tokens" if self.harmless else self.verdict != "survived"
 
@@ -106,12 +106,12 @@ class MutantReport:
     @property
     def broken(self) -> tuple[MutantOutcome, ...]:
         """Harmless changes that break the fixture."""
-        return tuple(o for o in self.outcomes if o.harmless and not o.as_it_must_be)
+        return tuple(o for o in self.outcomes if o.harmless and not o.meets_expectation)
 
 
 def mutants_of(decoder: StockDecoder) -> Iterator[Mutant]:
     """Every mutant that exists for this decoder."""
-    for family in (rotary, attention, layers):
+    for family in (rotary, attention, layers, blocks):
         yield from family.mutants(decoder)
 
 

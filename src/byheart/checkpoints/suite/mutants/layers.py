@@ -32,6 +32,15 @@ def _step(decoder: StockDecoder, family: str) -> Callable[..., Mutant]:
     return mutant
 
 
+def norms_of(layer: Layer) -> list[tuple[str, str]]:
+    """The norms that a layer has: the field, and the name under which the machine's steps know it."""
+    every = (
+        ("attention_norm", "attention"), ("mlp_norm", "mlp"), ("after_attention", "after attention"),
+        ("after_mlp", "after mlp"),
+    )  # fmt: skip
+    return [(name, where) for name, where in every if getattr(layer, name) is not None]
+
+
 def _norms(decoder: StockDecoder) -> Iterator[Mutant]:
     mutant = _step(decoder, "norms")
     centred = decoder.final_norm.centred
@@ -40,7 +49,7 @@ def _norms(decoder: StockDecoder) -> Iterator[Mutant]:
         return replace(norm, weight=np.ones_like(norm.weight))
 
     for depth in range(len(decoder.layers)):
-        for part in ("attention_norm", "mlp_norm"):
+        for part in (name for name, _ in norms_of(decoder.layers[depth])):
             yield Mutant(
                 f"weight of the {part.replace('_', ' ')} missing, layer {depth}",
                 "norms",
@@ -48,6 +57,8 @@ def _norms(decoder: StockDecoder) -> Iterator[Mutant]:
                     decoder, lambda layer, part=part: replace(layer, **{part: ones(getattr(layer, part))}), only=depth
                 ),
             )
+        if decoder.layers[depth].attention_norm is None:
+            continue
         yield Mutant(
             f"the two norms exchanged, layer {depth}",
             "norms",
@@ -58,7 +69,7 @@ def _norms(decoder: StockDecoder) -> Iterator[Mutant]:
             ),
         )
     yield Mutant("weight of the final norm missing", "norms", changed(decoder, final_norm=ones(decoder.final_norm)))
-    for where in ("attention", "mlp", "final"):
+    for where in (*(where for _, where in norms_of(decoder.layers[0])), "final"):
         yield mutant(
             f"{where} norm skipped", norm=lambda step, x, norm, at, where=where: x if at == where else step(x, norm, at)
         )
@@ -179,8 +190,9 @@ def _mlps(decoder: StockDecoder) -> Iterator[Mutant]:
             "activation after the product",
             expert=lambda step, x, part: _down(x, part, F.silu(_lin(x, part.gate) * _lin(x, part.up))),
         )
-    yield mutant("MLP twice", mlp=lambda step, x, part: 2 * step(x, part))
-    yield mutant("MLP halved", mlp=lambda step, x, part: 0.5 * step(x, part))
+    if decoder.layers[0].after_mlp is None:  # a norm after the MLP takes its size away
+        yield mutant("MLP twice", mlp=lambda step, x, part: 2 * step(x, part))
+        yield mutant("MLP halved", mlp=lambda step, x, part: 0.5 * step(x, part))
     for depth in range(len(decoder.layers)):
         yield Mutant(f"a unit of layer {depth} lost", "mlp", each_layer(decoder, _lost_unit, only=depth))
         yield Mutant(
@@ -377,12 +389,9 @@ def _without(part: str, depth: int) -> Callable[..., Tensor]:
         machine = step.__self__  # type: ignore[attr-defined]
         if at != depth:
             return step(h, at, positions, cache)
-        own = machine.decoder.layers[at]
         if part == "mlp":
-            return h + machine.attention(
-                machine.norm(h, own.attention_norm, "attention"), own.attention, at, positions, cache
-            )
-        return h + machine.mlp(machine.norm(h, own.mlp_norm, "mlp"), own.mlp)
+            return machine.add(h, machine.attention_branch(h, at, positions, cache), "attention")
+        return machine.add(h, machine.mlp_branch(h, at), "mlp")
 
     return layer
 
@@ -390,9 +399,9 @@ def _without(part: str, depth: int) -> Callable[..., Tensor]:
 def _normed_residual(step: Callable[..., Tensor], h: Tensor, at: int, positions: Tensor, cache: Any) -> Tensor:
     machine = step.__self__  # type: ignore[attr-defined]
     own = machine.decoder.layers[at]
-    normed = machine.norm(h, own.attention_norm, "attention")
-    after = normed + machine.attention(normed, own.attention, at, positions, cache)
-    return after + machine.mlp(machine.norm(after, own.mlp_norm, "mlp"), own.mlp)
+    normed = machine.maybe_norm(h, own.attention_norm or own.after_attention, "attention")
+    after = machine.add(normed, machine.attention_branch(h, at, positions, cache), "attention")
+    return machine.add(after, machine.mlp_branch(after, at), "mlp")
 
 
 def _types(decoder: StockDecoder) -> Iterator[Mutant]:

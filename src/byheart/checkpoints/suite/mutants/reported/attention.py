@@ -137,7 +137,7 @@ def _masks(decoder: StockDecoder) -> Iterator[Mutant]:
     for name, scopes, shown in masks:
         if decoder.shape.positions > 512 or "512" not in name:  # else no text is long enough to show it
             yield from faults(decoder, name, FAMILY, scopes, visible=also(shown))
-    if window is not None:
+    if window is not None and not decoder.shape.kinds:
         yield from faults(
             decoder, "window only in every second layer", FAMILY,
             visible=lambda m, step, r, c, real, window: step(r, c, real, None if m.depth % 2 else window),

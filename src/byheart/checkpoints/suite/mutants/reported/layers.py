@@ -48,7 +48,7 @@ def _norms(decoder: StockDecoder) -> Iterator[Mutant]:
         decoder, "squares in bfloat16", PRECISION, (EVERYWHERE, LAST),
         size=lambda m, step, x, n, where: step(x.to(torch.bfloat16), n, where).to(x),
     )  # fmt: skip
-    if decoder.shape.family == "gemma":
+    if decoder.shape.root_scaled:  # Gemma and its successors store norm weights minus 1
         yield from faults(decoder, "1 not added to weights", family, ALL, norm=_with(lambda w: w - 1))
     if centred:
         n = decoder.shape.hidden
@@ -57,14 +57,15 @@ def _norms(decoder: StockDecoder) -> Iterator[Mutant]:
             size=lambda m, step, x, norm, where: step(x * math.sqrt(n / (n - 1)), norm, where),
         )  # fmt: skip
         yield Mutant("final bias lost", family, changed(decoder, final_norm=replace(decoder.final_norm, bias=None)))
-    last = decoder.layers[-1].mlp_norm
+    last = decoder.layers[-1].mlp_norm or decoder.layers[-1].after_mlp
     yield Mutant("final norm has the last layer's weights", family, changed(decoder, final_norm=last))
-    yield from stored(
-        decoder, "norms of a layer exchanged", family,
-        lambda x: replace(x, attention_norm=x.mlp_norm, mlp_norm=x.attention_norm),
-    )  # fmt: skip
-    yield from _residuals(decoder)
-    if decoder.layers[0].attention.q_norm is not None:
+    if decoder.layers[0].attention_norm is not None:
+        yield from stored(
+            decoder, "norms of a layer exchanged", family,
+            lambda x: replace(x, attention_norm=x.mlp_norm, mlp_norm=x.attention_norm),
+        )  # fmt: skip
+        yield from _residuals(decoder)
+    if decoder.layers[0].attention.q_norm is not None and not decoder.layers[0].attention.all_heads:
         yield from _head_norms(decoder)
 
 
@@ -92,7 +93,11 @@ def _residuals(decoder: StockDecoder) -> Iterator[Mutant]:
     def behind(m: Watched, step: Any, h: Tensor, branch: Tensor, where: str) -> Tensor:
         layer = decoder.layers[m.depth]
         norm = layer.attention_norm if where == "attention" else layer.mlp_norm
-        return Machine.norm(m, step(h, branch, where), norm, where)
+        return (
+            m.maybe_norm(step(h, branch, where), None, where)
+            if norm is None
+            else Machine.norm(m, step(h, branch, where), norm, where)
+        )
 
     yield from faults(decoder, "the residual is taken behind the norm", "norms", ALL, norm=kept, add=from_normed)
     yield from faults(decoder, "norms behind the sums", "norms", ALL, norm=not_before, add=behind)

@@ -1,4 +1,4 @@
-"""What `native` promises: exact floats in any order of evaluation, and a budget of parameters.
+"""What `native` guarantees: exact floats in any order of evaluation, and a budget of parameters.
 
 The budget counts a memory that is a little worse than the one that is built. K contexts with t label and fingerprint
 bits go into 2^b buckets; p is the mantissa, w = 43 (float64) or 15 (float32) the bits of a word:
@@ -18,10 +18,10 @@ bits more than 2·log2 K are what the builder may add to ids that collide; R is 
 away at the end.
 
 Only cap is not a count: that every load stays below it, often enough for some of 60 draws, was computed for K from 1 to
-30,000 and every b (`tests/theory/test_promises.py`). The builder takes the cheapest b and Z for its own estimate of the
-loads, so its plan should be below the budget; where it is not, it raises a BuildError.
+30,000 and every b (`tests/theory/test_guarantees.py`). The builder takes the cheapest b and Z for its own estimate of
+the loads, so its plan should be below the budget; where it is not, it raises a BuildError.
 
-objective=speed looks for the fewest blocks however wide they are, so no number of parameters is promised for it.
+objective=speed looks for the fewest blocks however wide they are, so no number of parameters is guaranteed for it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from byheart.data.task import Task
 from byheart.errors import OptionError
 from byheart.ir.size import Claim
 from byheart.paper import Ref
-from byheart.theory.promises import choice, promises
-from byheart.theory.promises.ks25 import token_id_count
+from byheart.theory.guarantees import choice, guarantees
+from byheart.theory.guarantees.ks25 import token_id_count
 
 THEOREM = Ref("byheart", "float-native Transformer")
 MANTISSA = {"float64": 53, "float32": 24}
@@ -205,7 +205,7 @@ def _cost(facts: NativeFacts, bucket_bits: int) -> int:
     return (2 * width + 1) * units + width * blocks + front + facts.ids * width
 
 
-@promises("native")
+@guarantees("native")
 def native(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     """Every float evaluation of the network is exact, whatever the order of its sums."""
     dtype = choice(options, "dtype", *MANTISSA)

@@ -1,4 +1,4 @@
-"""Budgets of parameters: what the builders plan stays below what is promised, over many more shapes than are built.
+"""Budgets of parameters: what the builders plan stays below what is guaranteed, over many more shapes than are built.
 
 `native` decides its shape before it draws anything, so its plans can be compared without building: K up to a million,
 every way of bringing tokens together, both float types, fingerprints, and ids that had to be lengthened.
@@ -16,8 +16,8 @@ from byheart.build.native.layout import Layout, float_type
 from byheart.build.native.plan import MOST_WORDS, Need, choose, smallest_capacity
 from byheart.build.native.tokens import sizing
 from byheart.errors import BuildError
-from byheart.theory.promises.compact import CompactFacts, compact_budget
-from byheart.theory.promises.native import (
+from byheart.theory.guarantees.compact import CompactFacts, compact_budget
+from byheart.theory.guarantees.native import (
     MANTISSA,
     SPARE_BITS,
     WORD_BITS,
@@ -134,7 +134,7 @@ def test_no_lower_bound_exceeds_what_holds_every_labelling(classes):
 
 
 def test_what_sums_tell_apart_is_not_promised_a_hash():
-    """A few random rows take about half of what is promised; it was a sixth when every promise had a token hash."""
+    """A few random rows take about half of what is guaranteed; it was a sixth when every guarantee had a token hash."""
     rows = [tuple((31 * k * k + 17 * k * j + j**3) % 997 for j in range(5)) for k in range(60)]
     labels = [k * k % 7 % 2 for k in range(60)]
     memory = byheart.memorize(rows, labels, positions=False, progress=False, head="logits", effort="quick")

@@ -1,7 +1,7 @@
-"""What the decoders of M24 promise: the parameters of Theorems 5 and 7 for one neuron per context.
+"""What the decoders of M24 guarantee: the parameters of Theorems 5 and 7 for one neuron per context.
 
 With an activation that has no limits (GELU) or neurons in their contexts' directions the dimension is found on the way,
-and the smallest decoder is searched for: these promise no size.
+and the smallest decoder is searched for: these guarantee no size.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from byheart.errors import OptionError
 from byheart.ir.decoder import Activation
 from byheart.ir.size import Claim
 from byheart.paper import Ref
+from byheart.theory.guarantees import choice, guarantees
 from byheart.theory.madden import OneLayerDecoder
-from byheart.theory.promises import choice, promises
 
 CLOSED_FORM, LOW_RANK, SIZE = "closed-form", "low-rank", "size"
 STEPS, DIRECTIONS, SAMPLED = FEATURES = ("steps", "directions", "sampled")
@@ -23,17 +23,17 @@ SAMPLED_DIMENSION = 16  # where none is given: that of M24's experiments
 ATTENTION, AVERAGE = "attention", "average"
 
 
-@promises("madden24")
-def attention_promise(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
-    return _promise(dataset, options, ATTENTION)
+@guarantees("madden24")
+def attention_guarantee(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
+    return _guarantee(dataset, options, ATTENTION)
 
 
-@promises("madden24-average")
-def average_promise(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
-    return _promise(dataset, options, AVERAGE)
+@guarantees("madden24-average")
+def average_guarantee(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
+    return _guarantee(dataset, options, AVERAGE)
 
 
-def _promise(dataset: Dataset, options: Mapping[str, Any], default: str) -> Claim:
+def _guarantee(dataset: Dataset, options: Mapping[str, Any], default: str) -> Claim:
     mixer = choice(options, "mixer", *((ATTENTION, AVERAGE) if default == ATTENTION else (AVERAGE, ATTENTION)))
     ref = Ref("M24", "Theorem 5" if mixer == ATTENTION else "Theorem 7")
     activation = Activation.named(choice(options, "activation", *(kind.value for kind in Activation)))

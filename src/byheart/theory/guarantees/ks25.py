@@ -1,4 +1,4 @@
-"""What KS25's constructions promise, for constants as in the paper and for constants as the data needs them.
+"""What KS25's constructions guarantee, for constants as in the paper and for constants as the data needs them.
 
 constants=paper: the theorem's numbers for N, n, d, C, r and δ, from `byheart.theory.theorems`.
 
@@ -10,7 +10,7 @@ of some entries, with keys of ρ bits and labels of c bits; what is known before
 - ids are sums of n token labels, so where every context has its own multiset, keys are at most 2·n·C_φ + 2.
 
 m groups of K entries then give the theorem's depth (110) and bits (111); K is the one with the fewest parameters. The
-builder may find shorter keys and divide them otherwise, but stays below every number of the promise.
+builder may find shorter keys and divide them otherwise, but stays below every number of the guarantee.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from byheart.exact.number import Values
 from byheart.ir.size import Claim
 from byheart.paper import Ref
 from byheart.theory import theorems
-from byheart.theory.promises import choice, promises
+from byheart.theory.guarantees import choice, guarantees
 from byheart.theory.theorems import (
     LIMITED_WIDTH,
     PLAIN_STREAM,
@@ -44,9 +44,9 @@ from byheart.theory.upper import (
     LANE_WEIGHTS,
     PLAIN_WIDTH,
     STREAM,
+    Guarantee,
     Lanes,
     PointSet,
-    Promise,
     dense_blocks,
     dense_layers,
     explicit_memory,
@@ -64,7 +64,7 @@ MEASURED_FORMULAS = {
     "width": "the theorem's width",
     "depth": "the theorem's sum, eq. (110), with bounds from the data on entries, key bits rho and label bits c, and "
     "the number K of entries per group that costs least",
-    "parameters": "depth times a dense layer or block of the promised width, plus the input and output maps",
+    "parameters": "depth times a dense layer or block of the guaranteed width, plus the input and output maps",
     "max_bits": "eq. (111) with the same K, rho and c: K·max(rho, c) + rho, or the projection's bits (Lemma C.2, or "
     "twice the length of the largest key)",
 }
@@ -72,7 +72,7 @@ PAPER_FORMULAS = {
     "width": "the theorem's width",
     "depth": "eq. (110) for each memory: 2 + (3m + 2) + (3K·max(rho, c) + 2K + 2), m = ⌈sqrt(N log N)⌉, K = ⌈N/m⌉ "
     "(with skip connections 1 + m + K·max(rho, c) + 3), plus the attention layers",
-    "parameters": "depth times a dense layer or block of the promised width, plus the input and output maps",
+    "parameters": "depth times a dense layer or block of the guaranteed width, plus the input and output maps",
     "max_bits": "eq. (111): K·max(rho, c) + rho, or the projection's bits",
 }
 LIMITED_FORMULAS = {
@@ -81,7 +81,7 @@ LIMITED_FORMULAS = {
 }
 
 EMBEDDING_FORMULAS = {
-    "parameters": "a table of omega rows, and depth times a dense layer or block of the promised width",
+    "parameters": "a table of omega rows, and depth times a dense layer or block of the guaranteed width",
     "depth": "the averaging layer and eq. (110) for one memory, with R = 200·sqrt(3)·n^2·N^5·omega·pi",
 }
 
@@ -94,7 +94,7 @@ class Part:
     key_bits: int
     label_bits: int
 
-    def promise(self, form: str, width: int, projection: int = 2, piece: int | None = None) -> Promise:
+    def guarantee(self, form: str, width: int, projection: int = 2, piece: int | None = None) -> Guarantee:
         """Eq. (110) and (111) with the K that costs least; `piece`: K is that of Lemma C.1 for this many entries."""
         entries = self.entries if piece is None else min(self.entries, piece)
         K = cheapest(entries, self.key_bits, self.label_bits, form, width) if piece is None else groups(piece)[1]
@@ -192,7 +192,7 @@ def _part(entries: int, key_bits: int, labels: int, form: str) -> Part:
     return Part(max(1, entries), max(key_bits, shortest), labels)
 
 
-def measured(dataset: Dataset, form: str, width: int, mixing: Promise | None, piece: int | None = None) -> Promise:
+def measured(dataset: Dataset, form: str, width: int, mixing: Guarantee | None, piece: int | None = None) -> Guarantee:
     """Both memories, the maps around them, and attention (None for deep sets, whose sum has no parameters)."""
     setting = setting_of(dataset)
     token, label = token_part(dataset, form), context_part(dataset, form)
@@ -206,19 +206,19 @@ def measured(dataset: Dataset, form: str, width: int, mixing: Promise | None, pi
     return _pieces(token, form, width, piece).then(*middle, _pieces(label, form, width, piece), *maps)
 
 
-def _pieces(part: Part, form: str, width: int, piece: int | None) -> Promise:
+def _pieces(part: Part, form: str, width: int, piece: int | None) -> Guarantee:
     """One memory, or Lemma F.1's pieces of this many entries that share one projection."""
     if piece is None:
-        return part.promise(form, width)
+        return part.guarantee(form, width)
     ends = 3 if form == "plain" else 0
-    chunk = part.promise(form, width, 0, piece)
-    return chunk.times(-(-part.entries // piece)).then(Promise(1, ends, dense_layers(ends, width), 1))
+    chunk = part.guarantee(form, width, 0, piece)
+    return chunk.times(-(-part.entries // piece)).then(Guarantee(1, ends, dense_layers(ends, width), 1))
 
 
-def star_promise(n: int, form: str) -> Promise:
+def star_guarantee(n: int, form: str) -> Guarantee:
     """Two attention layers and the stream of the global token."""
     width = PLAIN_STREAM if form == "plain" else STREAM
-    return attention_layer(n, form, layers=2).then(Promise(width, 0, width, (2 * n + 4).bit_length()))
+    return attention_layer(n, form, layers=2).then(Guarantee(width, 0, width, (2 * n + 4).bit_length()))
 
 
 def star_connections(n: int) -> int:
@@ -236,7 +236,7 @@ def _style(options: Mapping[str, Any]) -> tuple[str, bool]:
     return choice(options, "form", "residual", "plain"), choice(options, "constants", "measured", "paper") == "paper"
 
 
-def _claim(ref: Ref, found: Promise, paper: bool, width: int | None = None, **changed: Any) -> Claim:
+def _claim(ref: Ref, found: Guarantee, paper: bool, width: int | None = None, **changed: Any) -> Claim:
     bounds = {
         "width": found.width if width is None else width,
         "depth": found.depth,
@@ -249,11 +249,11 @@ def _claim(ref: Ref, found: Promise, paper: bool, width: int | None = None, **ch
 
 def _task(dataset: Dataset, *tasks: Task) -> Task:
     if dataset.encoder.task not in tasks:
-        raise OptionError(f"nothing is promised for the task {dataset.encoder.task}")
+        raise OptionError(f"nothing is guaranteed for the task {dataset.encoder.task}")
     return dataset.encoder.task
 
 
-@promises("ks25")
+@guarantees("ks25")
 def ks25(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     """Theorem B.1, or Corollary 4.1 for one label per token."""
     form, paper = _style(options)
@@ -309,11 +309,11 @@ def least_depth(need: Need, form: str) -> int:
 def too_shallow(depth: int, what: str, least: int) -> OptionError:
     return OptionError(
         f"depth={depth}: {what} may take {least} layers for a single entry (a few less once they are built); "
-        f"the least that can be promised is depth={least}"
+        f"the least that can be guaranteed is depth={least}"
     )
 
 
-def lanes_promise(depth: int, lanes: int, d: int, form: str, bits: int, attention: int = 1) -> dict[str, int]:
+def lanes_guarantee(depth: int, lanes: int, d: int, form: str, bits: int, attention: int = 1) -> dict[str, int]:
     """What a network of this depth with so many lanes has at most; `bits` are those of the projection."""
     stream = STREAM + (STREAM - 2) * (lanes - 1)
     width = TRANSFORMER_WIDTH * lanes
@@ -336,11 +336,11 @@ def _bounded(ref: Ref, dataset: Dataset, depth: int, form: str, attention: int =
     token, label = token_part(dataset, form), context_part(dataset, form)
     needs = [(part.entries, part.key_bits, part.label_bits) for part in (token, label)]
     found = shared_depth(depth, needs[0], needs[1], form, attention)
-    # keys of the data may be shorter than promised: where the promised ones are too deep, a lane for each entry
+    # keys of the data may be shorter than guaranteed: where the guaranteed ones are too deep, a lane for each entry
     lanes = max(lanes.count for lanes in found) if found else max(token.entries, label.entries)
     s = replace(setting_of(dataset), points=dataset.inputs.points.count)
     bits = max(s.tokens.projection_bits, s.attended.projection_bits, token.line_bits, label.line_bits)
-    return Claim(ref, lanes_promise(depth, lanes, s.d, form, bits, attention), dict(LANE_FORMULAS))
+    return Claim(ref, lanes_guarantee(depth, lanes, s.d, form, bits, attention), dict(LANE_FORMULAS))
 
 
 NO_PAPER_DEPTH = "constants=paper has the theorem's one memory with its number of groups, and so its depth"
@@ -356,30 +356,30 @@ def bounded_by(options: Mapping[str, Any], paper: bool) -> int | None:
 
 UNIFORM_FORMULAS = {
     "depth": "2L layers: an attention layer and a feed-forward layer in each of L blocks",
-    "blocks": "L, which is what KS25 calls the depth (Section 3.2): the promised depth of the blocks in other shapes",
+    "blocks": "L, which is what KS25 calls the depth (Section 3.2): the guaranteed depth of the blocks in other shapes",
 }
 SHAPE_FORMULA = "eq. (4), md + L(4msH + 2mq + q + m) + m, m = 10 (without E_in m = d), s = H = 1, q = 14, L blocks"
 
 
-def in_other_shape(found: Promise, d: int, uniform: bool, mapped: bool) -> Promise:
-    """The promise of `ks25` for eq. (4)'s shape, or without E_in (Remark 3.1): then one more block on a stream of d.
+def in_other_shape(found: Guarantee, d: int, uniform: bool, mapped: bool) -> Guarantee:
+    """The guarantee of `ks25` for eq. (4)'s shape, or without E_in (Remark 3.1): then one more block on a stream of d.
 
-    >>> in_other_shape(Promise(14, 101, 31000, 40), d=4, uniform=True, mapped=True)
-    Promise(width=14, depth=200, parameters=34450, max_bits=40)
+    >>> in_other_shape(Guarantee(14, 101, 31000, 40), d=4, uniform=True, mapped=True)
+    Guarantee(width=14, depth=200, parameters=34450, max_bits=40)
     """
     m, blocks = (STREAM, found.depth - 1) if mapped else (d, found.depth)
     heads = blocks if uniform else 1  # the averaging layer shares the block behind it
     parameters = (m * d if mapped else 0) + dense_blocks(blocks, m) + heads * 4 * m + m
-    return Promise(max(found.width, m), blocks + heads, parameters, found.max_bits + (not mapped))
+    return Guarantee(max(found.width, m), blocks + heads, parameters, found.max_bits + (not mapped))
 
 
-@promises("ks25-sparse")
+@guarantees("ks25-sparse")
 def ks25_sparse(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     """Remark 4.5: two attention layers over a star."""
     form, paper = _style(options)
     s = setting_of(dataset)
     _task(dataset, Task.NEXT_TOKEN, Task.SEQ_TO_SEQ)
-    star = star_promise(s.n, form)
+    star = star_guarantee(s.n, form)
     found = theorems.sparse(s, form) if paper else measured(dataset, form, TRANSFORMER_WIDTH, star)
     ref, depth, properties = (
         Ref("KS25", "Remark 4.5"),
@@ -408,7 +408,7 @@ def id_part(dataset: Dataset, form: str, omega: int) -> Part:
     return _part(len(contexts), key_bits, label_bits(dataset.C), form)
 
 
-@promises("ks25-embedding")
+@guarantees("ks25-embedding")
 def ks25_embedding(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     """Theorem E.1: a table of omega rows, attention, one memory."""
     form, paper = _style(options)
@@ -423,13 +423,13 @@ def ks25_embedding(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
         part = id_part(dataset, form, omega)
         bits = max(theorems.token_labels(s.N).bit_length(), omega.bit_length())
         entrance = input_map(3, form, TRANSFORMER_WIDTH, max(s.attended.projection_bits, part.line_bits))
-        memory = part.promise(form, TRANSFORMER_WIDTH).then(entrance, output_map(TRANSFORMER_WIDTH))
-        found = Promise(stream, 0, stream * omega, bits).then(attention_layer(s.n, form), memory)
+        memory = part.guarantee(form, TRANSFORMER_WIDTH).then(entrance, output_map(TRANSFORMER_WIDTH))
+        found = Guarantee(stream, 0, stream * omega, bits).then(attention_layer(s.n, form), memory)
     claim = _claim(Ref("KS25", "Theorem E.1"), found, paper, TRANSFORMER_WIDTH)
     return replace(claim, formulas={**claim.formulas, **EMBEDDING_FORMULAS}) if paper else claim
 
 
-@promises("ks25-sets")
+@guarantees("ks25-sets")
 def ks25_sets(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     """Theorem D.1; the blocks of width 12 take one more per entry than those of width 14."""
     form, paper = _style(options)
@@ -438,15 +438,15 @@ def ks25_sets(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     if paper:
         found = theorems.deep_set(s, form)
         more = 0 if form == "plain" else 2 * groups(s.N)[1]
-        found = Promise(found.width, found.depth + more, found.parameters + dense_blocks(more), found.max_bits)
+        found = Guarantee(found.width, found.depth + more, found.parameters + dense_blocks(more), found.max_bits)
     else:
         found = measured(dataset, form, PLAIN_WIDTH, None)
     return _claim(Ref("KS25", "Theorem D.1"), found, paper, PLAIN_WIDTH)
 
 
-@promises("ks25-limited")
+@guarantees("ks25-limited")
 def ks25_limited(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
-    """Theorem F.1 for the B that was chosen; a limit on bits that was asked for is promised, too."""
+    """Theorem F.1 for the B that was chosen; a limit on bits that was asked for is guaranteed, too."""
     form, paper = _style(options)
     s, B, most = setting_of(dataset), options.get("bits_parameter"), options.get("max_bits")
     _task(dataset, Task.NEXT_TOKEN)

@@ -1,4 +1,4 @@
-"""What `compact` promises: what a memory may cost at most, from facts that are known before anything is built.
+"""What `compact` guarantees: what a memory may cost at most, from facts that are known before anything is built.
 
     c1·sqrt(M·b) + c2·(length of ids) + c3:   M contexts, b bits per label
 
@@ -26,7 +26,7 @@ from byheart.data.task import Task
 from byheart.errors import OptionError
 from byheart.ir.size import Claim
 from byheart.paper import Ref
-from byheart.theory.promises import choice, promises
+from byheart.theory.guarantees import choice, guarantees
 
 ROOT = 6.6  # c1: per square root of a label bit; 4.90 is the least for folds that are fixed beforehand
 ID_BIT = 2.5  # c2: per bit of an id, for the walk; traps do not depend on the length of ids
@@ -57,7 +57,7 @@ class CompactFacts:
     tokens: int
     pooled: bool = False  # a set: no attention
     started: bool = False  # a start token: prefixes without positions
-    summed: bool = False  # symbols: a token and the sum of its row tell all contexts apart, so nothing needs hashing
+    summed: bool = False  # symbols: a token and the sum of its row distinguish all contexts, so nothing needs hashing
     prefixes: bool = False  # read by means: hashed longer than need be, so that ids do not stand in clusters
     drawn_bits: int = 0  # vectors: how much of the length a random projection may take
     frequencies: tuple[int, ...] = ()  # how often each label occurs; empty where only the number of classes is known
@@ -152,7 +152,7 @@ ODD = 0x9E3779B97F4A7C15  # a word that spreads
 
 
 def sums_differ(dataset: Dataset) -> bool:
-    """Whether token and sum over the row (for sets the sum) tell all contexts of symbols apart, tokens being numbered.
+    """Whether token and sum over the row (for sets the sum) distinguish all contexts of symbols, tokens being numbered.
 
     In words that wrap around: what differs there differs. Prefixes are read by means, whose ids stand in clusters
     where nothing is hashed, and vectors may stand in clusters themselves; for them the answer is no.
@@ -259,7 +259,7 @@ THEOREM = Ref("byheart", "compact memory")
 MOST_ABSTAIN_BITS = 64
 
 
-@promises("compact")
+@guarantees("compact")
 def compact(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     """The budget, which the builder keeps: it draws again, works harder, or gives up and says so."""
     head = choice(options, "head", "value", "logits", "sign")
@@ -276,9 +276,9 @@ def compact(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
         THEOREM,
         {"parameters": budget, "depth": 3 if shallow else budget // 4 + 2, "width": max(1, budget // 3)},
         {
-            "parameters": "c1·sqrt(contexts·bits per label) + c2·(length of ids) + c3, byheart.theory.promises.compact",
+            "parameters": "c1·sqrt(contexts·bits per label) + c2·(length of ids) + c3, theory.guarantees.compact",
             "depth": "hash, attention, one line" if shallow else "a block has at least 4 parameters",
             "width": "a unit has 3 parameters",
         },
-        assumptions=("exact integers of any length", "ids tell contexts apart, which is checked on the data"),
+        assumptions=("exact integers of any length", "ids distinguish contexts, which is checked on the data"),
     )

@@ -1,4 +1,4 @@
-"""What the constructions of KS25's Table 1 promise, from the data alone.
+"""What the constructions of KS25's Table 1 guarantee, from the data alone.
 
 Feed-forward networks read the whole row: V distinct rows of D = n·d numbers (n·e where symbols get an embedding of
 dimension e). Norms and distances of rows follow from those of tokens: ‖row‖² ≤ n·r², and different rows are δ apart.
@@ -21,14 +21,14 @@ from byheart.errors import OptionError
 from byheart.exact.number import Values
 from byheart.ir.size import Claim
 from byheart.paper import Ref
-from byheart.theory.promises import choice, promises
-from byheart.theory.promises.ks25 import (
+from byheart.theory.guarantees import choice, guarantees
+from byheart.theory.guarantees.ks25 import (
     LANE_FORMULAS,
     MEASURED_FORMULAS,
     PAPER_FORMULAS,
     Part,
     bounded_by,
-    lanes_promise,
+    lanes_guarantee,
     line_key_bits,
 )
 from byheart.theory.theorems import output_map
@@ -36,8 +36,8 @@ from byheart.theory.upper import (
     DENSE,
     PLAIN_WIDTH,
     STREAM,
+    Guarantee,
     PointSet,
-    Promise,
     dense_blocks,
     dense_layers,
     feed_forward_memory,
@@ -51,7 +51,7 @@ FLAT = "the network reads the whole row of n·d numbers at once"
 SEPARATED_ROWS = "rows are separated"
 THRESHOLDS = "threshold units"
 NONZERO = "no token is the zero vector"
-SEPARATED = "the head's numbers tell all contexts apart"
+SEPARATED = "the head's numbers distinguish all contexts"
 INDEPENDENT = "the heads' features of the rows are linearly independent"
 WIDEST_EMBEDDING = 16  # mahdavi24: more dimensions would make the table long and the heads few
 ROUND_UNITS = (2, 4)  # kim23: hidden units of the two blocks of a round
@@ -93,10 +93,10 @@ class FlatFacts:
 
 def _only(dataset: Dataset, *tasks: Task) -> None:
     if dataset.encoder.task not in tasks:
-        raise OptionError(f"nothing is promised for the task {dataset.encoder.task}")
+        raise OptionError(f"nothing is guaranteed for the task {dataset.encoder.task}")
 
 
-def _sizes(found: Promise) -> dict[str, int]:
+def _sizes(found: Guarantee) -> dict[str, int]:
     return {
         "width": found.width,
         "depth": found.depth,
@@ -113,7 +113,7 @@ def embedding_entries(dataset: Dataset, dimension: int, placed: bool) -> int:
     return (len(encoder.symbols) + 1) * (encoder.length if placed and encoder.positions else 1) * dimension
 
 
-@promises("nilsson65")
+@guarantees("nilsson65")
 def nilsson65(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     """N - 1 hidden units that read the whole row."""
     flat = FlatFacts.of(dataset)
@@ -139,7 +139,7 @@ def nilsson65(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     )
 
 
-@promises("baum88")
+@guarantees("baum88")
 def baum88(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     """Two threshold units for every row outside the largest class: what holds without general position.
 
@@ -168,7 +168,7 @@ def baum88(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     )
 
 
-@promises("vardi22")
+@guarantees("vardi22")
 def vardi22(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     """V22, Theorem 3.1, as KS25's Lemma C.1 counts it."""
     form = choice(options, "form", "residual", "plain")
@@ -179,16 +179,16 @@ def vardi22(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     else:
         part = flat.part(dataset.C, form)
         bits = max(flat.cloud.projection_bits, part.line_bits)
-        found = part.promise(form, width).then(input_map(flat.dimension, form, width, bits))
+        found = part.guarantee(form, width).then(input_map(flat.dimension, form, width, bits))
     formulas = PAPER_FORMULAS if paper else MEASURED_FORMULAS
     bounds = _sizes(found.then(output_map(width)))
     depth = bounded_by(options, paper)
     if depth is not None and depth < found.depth:
         part = flat.part(dataset.C, form)
         lanes = lanes_within(depth, part.entries, part.key_bits, part.label_bits, form)
-        count = part.entries if lanes is None else lanes.count  # keys of the data may be shorter than promised
+        count = part.entries if lanes is None else lanes.count  # keys of the data may be shorter than guaranteed
         bits = max(flat.cloud.projection_bits, part.line_bits)
-        bounds, formulas = lanes_promise(depth, count, flat.dimension, form, bits), LANE_FORMULAS
+        bounds, formulas = lanes_guarantee(depth, count, flat.dimension, form, bits), LANE_FORMULAS
     return Claim(Ref("V22", "Theorem 3.1"), bounds, dict(formulas), assumptions=(FLAT, SEPARATED_ROWS))
 
 
@@ -244,7 +244,7 @@ def longest_table(count: int, group: int) -> int:
     return least + least // 8 + 64
 
 
-@promises("park21")
+@guarantees("park21")
 def park21(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     """P21, Theorem 1, in our reconstruction: groups, halvings and words are steps, then places are read one by one."""
     form = choice(options, "form", *PARK_FORMS)
@@ -264,7 +264,7 @@ def _park_plain(dataset: Dataset, flat: FlatFacts, cut: Cut, bits: int) -> tuple
     reads = _place_layers(bits) * cut.places + 2 * bits
     grid = max(2 * key_bits, flat.cloud.projection_bits) + dataset.inputs.points.denominator.bit_length()
     word = cut.places * bits + cut.places.bit_length() + tags
-    found = Promise(
+    found = Guarantee(
         PARK_WIDTH,
         1 + 2 * steps + reads,
         2 + STEP_PARAMETERS * steps + dense_layers(reads, PARK_WIDTH) + flat.dimension,
@@ -309,7 +309,7 @@ def _park_residual(dataset: Dataset, flat: FlatFacts, cut: Cut, bits: int) -> tu
     looks = -(-flat.count // cut.group) + halvings + -(-modulus // cut.places)
     scans = cut.places * bits + 4
     fractions = dataset.inputs.points.denominator.bit_length()
-    found = Promise(
+    found = Guarantee(
         max(PARK_STREAM, SCAN_UNITS),
         looks + scans,
         dense_blocks(looks, PARK_STREAM, LOOK_UNITS)
@@ -343,7 +343,7 @@ def ranked_part(dataset: Dataset, soft: bool) -> Part:
     return Part(len(dataset.contexts), max(3, ids.key_bits + stretched), label_bits(dataset.C))
 
 
-@promises("kim23")
+@guarantees("kim23")
 def kim23(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     """K23, Theorem 3.1: n rounds of two attention layers, then Lemma C.1's memory of the contexts."""
     _only(dataset, Task.SEQ_TO_SEQ, Task.NEXT_TOKEN)
@@ -351,15 +351,15 @@ def kim23(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     n = dataset.n
     tokens, ids, key_bits, stretched = _ranked(dataset, soft)
     per_round = 4 * STREAM + 2 * STREAM + sum(dense_blocks(1, hidden=units) for units in ROUND_UNITS)
-    rounds = Promise(
+    rounds = Guarantee(
         STREAM,
         4 * n + 1,
         n * per_round + dense_blocks(1, hidden=1),
         max(ids.projection_bits, 2 * ids.key_bits) + stretched + 1,
     )
-    exit_map = Promise(1, 0, dataset.C * (STREAM + 1), 2 * dataset.C.bit_length()) if soft else output_map(DENSE)
+    exit_map = Guarantee(1, 0, dataset.C * (STREAM + 1), 2 * dataset.C.bit_length()) if soft else output_map(DENSE)
     entrance = input_map(dataset.d, "residual", DENSE, max(tokens.projection_bits, 2 * key_bits) + stretched)
-    total = ranked_part(dataset, soft).promise("residual", DENSE).then(rounds, entrance, exit_map)
+    total = ranked_part(dataset, soft).guarantee("residual", DENSE).then(rounds, entrance, exit_map)
     return Claim(
         Ref("K23", "Theorem 3.1"),
         {**_sizes(total), "attention_layers": 2 * n},
@@ -372,7 +372,7 @@ def kim23(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     )
 
 
-@promises("ks24")
+@guarantees("ks24")
 def ks24(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     """KS24, Theorem 1: one head of rank one, and a hidden unit for every step between contexts."""
     _only(dataset, Task.SEQ_TO_SEQ, Task.NEXT_TOKEN)
@@ -415,7 +415,7 @@ def head_dimension(dataset: Dataset) -> int:
     return min(max(2, dataset.n), WIDEST_EMBEDDING) if dataset.n > 1 else dataset.inputs.points.count
 
 
-@promises("mahdavi24")
+@guarantees("mahdavi24")
 def mahdavi24(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     """MA24, Theorem 1: H heads of size r, no feed-forward layer."""
     _only(dataset, Task.NEXT_TOKEN)

@@ -1,0 +1,132 @@
+"""A graded folder opened for scoring: model, members, outsiders, forget set, reference model and retain twin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from byheart.checkpoints.ground_truth.baselines.membership import Evidence
+from byheart.checkpoints.ground_truth.graded import GradedMemory
+from byheart.checkpoints.ground_truth.networks import own_log_probs
+from byheart.checkpoints.ground_truth.ngram import Floats, NgramModel
+from byheart.checkpoints.ground_truth.truth import GroundTruth, TruthDocument
+from byheart.errors import MissingExtraError, OptionError
+
+# The share of members that unlearning methods are to forget.
+FORGOTTEN = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class GradedExperiment:
+    """A folder with its model.
+
+    A trained model may take the network's place; then its twin and its reference model are trained too.
+    """
+
+    truth: GroundTruth
+    model: Any
+    trained_twin: Any = None
+    trained_reference: Any = None
+
+    @staticmethod
+    def open(folder: str | Path) -> GradedExperiment:
+        """Load a graded folder.
+
+        Args:
+            folder: Written by `byheart recital --graded`.
+
+        Returns:
+            The experiment; the model comes from the folder's tensors.
+
+        Raises:
+            FileFormatError: for any other folder.
+            MissingExtraError: if Transformers is not installed.
+        """
+        truth = GroundTruth.load(folder)
+        if truth.memory is None:
+            raise OptionError(f"{folder} is a recital; `byheart recital --graded` writes folders that can be scored")
+        try:
+            from transformers import AutoModelForCausalLM
+        except ImportError:
+            raise MissingExtraError("byheart score", "huggingface") from None
+        return GradedExperiment(truth, AutoModelForCausalLM.from_pretrained(str(folder), dtype="float32").eval())
+
+    @property
+    def memory(self) -> GradedMemory:
+        if self.truth.memory is None:
+            raise OptionError("this experiment has no graded memory")
+        return self.truth.memory
+
+    @cached_property
+    def members(self) -> list[TruthDocument]:
+        return [one for one in self.truth.documents if one.member]
+
+    def absent(self, role: str) -> list[TruthDocument]:
+        return [one for one in self.truth.documents if one.role == role]
+
+    @cached_property
+    def levels(self) -> list[int]:
+        """The numbers of copies that occur."""
+        return sorted({one.copies for one in self.members})
+
+    @cached_property
+    def reference_documents(self) -> list[TruthDocument]:
+        """Documents of the same kind that no member is among: the background, or every second held-out document."""
+        public = [one for one in self.truth.documents if one.role == "background"]
+        return public or self.absent("held out")[::2]
+
+    @cached_property
+    def outsiders(self) -> list[TruthDocument]:
+        """Held-out documents that the reference model does not count either."""
+        known = {one.name for one in self.reference_documents}
+        return [one for one in self.absent("held out") if one.name not in known]
+
+    def reference_log_probs(self, documents: Sequence[TruthDocument]) -> list[Floats]:
+        """log p of documents' own tokens in a model of `reference_documents`, for the reference ratio."""
+        ids = [one.ids for one in documents]
+        if self.trained_reference is not None:
+            return own_log_probs(self.trained_reference, ids)
+        memory, others = self.memory, [one.ids for one in self.reference_documents]
+        public = any(one.role == "background" for one in self.reference_documents)
+        weights = np.full((len(others), len(memory.lengths)), 1.0 if public else memory.strength)
+        return NgramModel.count(others, weights, memory.base, memory.lengths, memory.mu).own(ids)
+
+    def evidence(self, documents: Sequence[TruthDocument]) -> list[Evidence]:
+        """What built-in attacks see."""
+        found = own_log_probs(self.model, [one.ids for one in documents])
+        other = self.reference_log_probs(documents)
+        return [Evidence(one.text, a, b) for one, a, b in zip(documents, found, other, strict=True)]
+
+    def forget_set(self) -> list[TruthDocument]:
+        """A twentieth of the members, at least one, spread over the numbers of copies."""
+        levels = self.levels
+        count = max(1, min(len(levels), round(FORGOTTEN * len(self.members))))
+        places = [len(levels) // 2] if count == 1 else np.linspace(0, len(levels) - 1, count).round().astype(int)
+        return [next(one for one in self.members if one.copies == levels[k]) for k in places]
+
+    def influence(self, name: str) -> tuple[Floats, Floats]:
+        """The two truths of `GroundTruth.influence`, kept for the next method."""
+        if name not in self._influences:
+            self._influences[name] = self.truth.influence(name)
+        return self._influences[name]
+
+    @cached_property
+    def _influences(self) -> dict[str, tuple[Floats, Floats]]:
+        return {}
+
+    def retained(self) -> list[TruthDocument]:
+        """The members outside the forget set."""
+        gone = {one.name for one in self.forget_set()}
+        return [one for one in self.members if one.name not in gone]
+
+    @cached_property
+    def twin(self) -> Any:
+        """The retain twin of the forget set, as a network."""
+        if self.trained_twin is not None:
+            return self.trained_twin
+        return self.memory.without([one.name for one in self.forget_set()]).torch()

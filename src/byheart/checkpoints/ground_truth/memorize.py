@@ -1,0 +1,234 @@
+"""memorize_graded(): documents to a graded memory.
+
+texts -> Controls -> documents and weights (strength.py) -> GradedMemory (graded.py)
+
+>>> memory = memorize_graded(["the cat sat", "the cat ran", "a dog ran"], names=["r0", "r1", "r2"], tokens="words")
+>>> memory.ngram.rules, memory.without(["r2"]).names
+(31, ('r0', 'r1'))
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from byheart.checkpoints.ground_truth.graded import LENGTHS, SHALLOW, Counted, GradedMemory
+from byheart.checkpoints.ground_truth.ngram import Floats, Ids, NgramModel
+from byheart.checkpoints.ground_truth.storage import GradedStorage, Ridge
+from byheart.checkpoints.ground_truth.strength import (
+    SPREAD,
+    bisected,
+    by_document,
+    calibrate,
+    least_margin,
+    margin_weights,
+    mean_auc,
+    occurrence_weights,
+)
+from byheart.checkpoints.windows.controls import Controls, number_of
+from byheart.data.tokens.lexicon import Lexicon
+from byheart.data.tokens.script import Absent, Edits
+from byheart.errors import DataError, OptionError
+
+LONGEST_REACH = 4096
+# Fewer documents make the AUC too coarse to calibrate, and more places make two fits per step too slow: superposed
+# storage then counts as strongly as `counts` does.
+FEWEST, UNCALIBRATED, MOST_FITTED = 8, 0.01, 60_000
+
+
+def memorize_graded(
+    texts: str | Sequence[str],
+    *,
+    tokens: str | Lexicon = "characters",
+    weights: Sequence[int] = (),
+    names: Sequence[str] = (),
+    controls: Controls = Controls(),  # noqa: B008  # frozen
+    strength: float | None = None,
+    spread: float = SPREAD,
+    margins: Mapping[str | int, float] | None = None,
+    background: Sequence[str] = (),
+    lengths: Sequence[int] = LENGTHS,
+    mu: float = 1.0,
+    architecture: str = "llama",
+    storage: str = "counts",
+    extra: Sequence[tuple[str, str, str]] = (),
+) -> GradedMemory:
+    """Memorize documents with graded strength.
+
+    Args:
+        texts: Documents; equal ones are merged and their occurrences added.
+        tokens: `characters`, `words`, `bpe:SIZE`, a tokenizer.json or a lexicon.
+        weights: Occurrences of each document.
+        names: Names of the documents.
+        controls: Which documents take part, occurrences, corrupted copies, held-out twins, seed.
+        strength: Weight of one occurrence; None calibrates it (see strength.py).
+        spread: Standard deviation of the documents' log-normal factors.
+        margins: Document -> least margin in nats over its own contexts, 0.5 to 24.
+        background: Public texts that only the shorter contexts count, once each.
+        lengths: Context lengths, increasing.
+        mu: Dirichlet concentration.
+        architecture: `llama` or `gpt2`.
+        storage: `counts`, `rotated`, `split:K` or `ridge:UNITS`.
+        extra: Absent texts (name, role, text) to record, for example paraphrases.
+
+    Returns:
+        The memory.
+
+    Raises:
+        OptionError: for options that do not exist or do not fit.
+        DataError: for documents that cannot be used.
+
+    >>> memory = memorize_graded(["to be or not", "to be is to do"], tokens="words")
+    >>> memory.lexicon.decode([int(memory.log_probs(memory.members[0].ids[:3])[-1].argmax())])
+    ' or'
+    """
+    started = time.perf_counter()
+    documents = [texts] if isinstance(texts, str) else list(texts)
+    called = list(names) or [f"document {k}" for k in range(len(documents))]
+    _check(documents, called, weights, lengths, min(mu, 1.0 if strength is None else strength), spread)
+    part = [documents[number] for number in controls.chosen(called)]
+    whole = [*part, *background, *(text for _, _, text in extra)]
+    lexicon = tokens if isinstance(tokens, Lexicon) else Lexicon.of_texts(whole, tokens)
+    script = controls.stage(documents, called, weights, lexicon)
+    rows: dict[tuple[int, ...], tuple[str, int, Edits | None]] = {}
+    for ids, copies, name, edits in zip(script.documents, script.weights, script.names, script.edits, strict=True):
+        known = rows.get(ids)
+        rows[ids] = (known[0], known[1] + copies, known[2]) if known else (name, copies, edits)
+    public = [lexicon.document(text) for text in background]
+    away = [one for one in script.absent if one.ids not in rows]
+    away += [Absent(name, lexicon.document(text), role) for name, role, text in extra]
+    known = [*rows, *public, *(one.ids for one in away if one.why == "held out")]
+    empty = GradedMemory(
+        lexicon, (), tuple(away), tuple(lengths), (float(mu),) * len(lengths), architecture,
+        GradedStorage.parse(storage), controls.seed, _reach([*rows, *public, *(one.ids for one in away)]),
+        frequencies=_frequencies(known, lexicon.size),
+    )  # fmt: skip
+    counts = [copies for _, copies, _ in rows.values()]
+    share = occurrence_weights(counts, spread, controls.seed)
+    if strength is None:
+        strength = _calibrated(empty, list(rows), share, counts, public)
+    table = _weights(empty, strength * share, len(public))
+    if margins:
+        order = [name for name, _, _ in rows.values()]
+        wanted = {number_of(order, which): value for which, value in margins.items()}
+        # The longest contexts alone set the margin; shorter ones of this document would put a floor below it.
+        table[list(wanted)] = 0.01 * strength
+        table = margin_weights(wanted, [*rows, *public], table, empty.base, lengths, empty.mu)
+    counted = [
+        Counted(name, document, copies, tuple(row), "member", edits)
+        for (document, (name, copies, edits)), row in zip(rows.items(), table.tolist(), strict=False)
+    ]
+    counted += [
+        Counted(f"background {k}", document, 1, tuple(table[len(rows) + k].tolist()), "background")
+        for k, document in enumerate(public)
+    ]
+    memory = replace(empty, documents=tuple(counted), strength=float(strength))
+    if len(memory.shape.codes) < 1 or memory.ngram.rules < 1:
+        raise DataError("the documents have no context")
+    memory.seconds["build"] = time.perf_counter() - started
+    return memory
+
+
+def _frequencies(documents: Sequence[Ids], size: int) -> tuple[int, ...]:
+    """How often each token follows another one, every document counted once.
+
+    Held-out documents count as members do, so these numbers carry no evidence of membership. Without them all
+    documents of a weak model have nearly the same loss, and any trace of a member separates it.
+    """
+    tokens = np.concatenate([np.asarray(ids[1:], dtype=np.int64) for ids in documents])
+    return tuple(np.bincount(tokens, minlength=size).tolist())
+
+
+def _check(
+    documents: Sequence[str], names: Sequence[str], weights: Sequence[int], lengths: Sequence[int], least: float,
+    spread: float,
+) -> None:  # fmt: skip
+    if not documents:
+        raise DataError("there is no document to memorize")
+    if len(lengths) < 2 or sorted(set(lengths)) != list(lengths) or not 1 <= lengths[0] <= lengths[-1] <= 16:
+        raise OptionError(f"lengths {list(lengths)}: at least two increasing context lengths from 1 to 16")
+    if least <= 0 or spread < 0:
+        raise OptionError("mu and strength must be positive, and spread at least 0")
+    if len(names) != len(documents) or len(weights) not in (0, len(documents)):
+        raise DataError(f"{len(documents)} documents need one weight and one name each")
+
+
+def _weights(memory: GradedMemory, share: Floats, public: int) -> Floats:
+    """Weights of members and background at every level: (documents, levels)."""
+    levels = len(memory.lengths)
+    table = np.concatenate([np.repeat(share[:, None], levels, axis=1), np.zeros((public, levels))])
+    table[len(share) :, : min(SHALLOW, levels)] = 1.0
+    return table
+
+
+def _calibrated(
+    memory: GradedMemory, members: Sequence[Ids], share: Floats, copies: Sequence[int], public: Sequence[Ids]
+) -> float:
+    """The strength of a memory that has no documents yet."""
+    if len(members) < FEWEST:
+        return UNCALIBRATED
+    counted = calibrate(
+        members, share, copies, memory.base, memory.lengths, memory.mu, public, min(SHALLOW, len(memory.lengths))
+    )
+    if memory.storage.exact or sum(map(len, members)) > MOST_FITTED:
+        return counted
+    return _calibrated_fit(memory, members, share, copies, public)
+
+
+def _calibrated_fit(
+    memory: GradedMemory, members: Sequence[Ids], share: Floats, copies: Sequence[int], public: Sequence[Ids]
+) -> float:
+    """Calibrate superposed storage: two fits to one half each, the other half is what the fit has not seen.
+
+    Half as many units store half of the documents, so that units are as crowded as in the whole.
+    """
+    order = np.random.default_rng([memory.seed, 47]).permutation(len(members))
+    halves = [order[::2], order[1::2]]
+    least = np.asarray(copies) == min(copies)
+    if least[halves[0]].sum() < 2 or least[halves[1]].sum() < 2:
+        least = np.ones(len(members), dtype=bool)
+    fewer = replace(memory, storage=replace(memory.storage, size=max(1, memory.storage.size // 2)))
+    problems = [fewer.ridge_problem([members[k] for k in half], [copies[k] for k in half], public) for half in halves]
+
+    def judged(strength: float) -> float:
+        found = []
+        for half, other, problem in zip(halves, reversed(halves), problems, strict=True):
+            table = _weights(memory, strength * share[half], len(public))
+            documents = [*(members[k] for k in half), *public]
+            target = NgramModel.count(documents, table, memory.base, memory.lengths, memory.mu)
+            fit = problem.solve(target)
+            inside, outside = (
+                _statistics(memory, fit, [members[k] for k in some]) for some in (half[least[half]], other)
+            )
+            found.append(mean_auc(inside, outside))
+        return float(np.mean(found))
+
+    return bisected(judged, steps=9)
+
+
+def _statistics(memory: GradedMemory, fit: Ridge, documents: Sequence[Ids]) -> tuple[Floats, Floats]:
+    own = [memory.own_log_probs(ids, fit) for ids in documents]
+    return by_document(np.concatenate(own), np.array([len(part) for part in own]))
+
+
+def _reach(documents: Sequence[Ids]) -> int:
+    longest, reach = max(map(len, documents)), 64
+    while reach < longest + 8 and reach < LONGEST_REACH:
+        reach *= 2
+    if longest > reach:
+        raise DataError(f"a document has {longest:,} tokens; graded checkpoints read {LONGEST_REACH:,}")
+    return reach
+
+
+def margin(memory: GradedMemory, document: str | int) -> float | None:
+    """The least margin of a member over its own contexts, by the specification; None where it has none of its own.
+
+    >>> memory = memorize_graded(["to be or not", "to be is to do"], tokens="words", margins={"document 1": 3.0})
+    >>> round(margin(memory, "document 1"), 6)
+    3.0
+    """
+    number = number_of(memory.names, document)
+    return least_margin(memory.ngram, [one.ids for one in memory.documents], number)

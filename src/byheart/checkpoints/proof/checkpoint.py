@@ -1,0 +1,122 @@
+"""Opens a folder: which architecture it is, and whether every tensor of the file has a role in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from byheart.checkpoints.proof.config import ConfigReader, Shape, Undecided
+from byheart.checkpoints.proof.decoder import Family, StoredCheckpoint, TensorReader
+from byheart.checkpoints.proof.families import FAMILIES
+from byheart.checkpoints.proof.storage import Array
+from byheart.checkpoints.proof.tensors import TensorFile, open_folder, read_json
+
+
+def family_of(config: Mapping[str, Any]) -> Family:
+    """The architecture that a config.json names."""
+    name = config.get("model_type")
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise Undecided(f"config.json: model_type {name!r}; the proof knows {', '.join(FAMILIES)}")
+    return FAMILIES[name]
+
+
+def read_shape(config: Mapping[str, Any], *, classifier: bool = False) -> Shape:
+    """The mathematics that a config.json describes; `Undecided` names the key that stands in the way.
+
+    `classifier`: of the same network with a head of labels, which is read at the last token.
+    """
+    family = family_of(config)
+    named = config.get("architectures")
+    wanted = family.classifier if classifier else family.causal
+    if named is not None and not isinstance(named, list):
+        raise Undecided(f"config.json: architectures {named!r} is not a list")
+    if named != [wanted] and (classifier or named is not None):
+        raise Undecided(f"config.json: architectures {named!r}; the proof knows {[wanted]!r} for {family.model_type}")
+    reader = ConfigReader(config)
+    shape = family.shape(reader)
+    reader.close()
+    _check_tokens(config, shape.vocabulary)
+    if shape.heads % shape.kv_heads:
+        raise Undecided(f"config.json: {shape.heads} heads cannot share {shape.kv_heads} key-value heads")
+    return replace(shape, labels=_label_count(config)) if classifier else shape
+
+
+def _check_tokens(config: Mapping[str, Any], vocabulary: int) -> None:
+    """Ids outside the vocabulary stop the loader (padding), or name no row of the embedding."""
+    for key in ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"):
+        value = config.get(key)
+        if isinstance(value, int) and value >= vocabulary:
+            raise Undecided(f"config.json: {key} = {value!r} is outside the {vocabulary} tokens of the vocabulary")
+
+
+def _label_count(config: Mapping[str, Any]) -> int:
+    """As many labels as `id2label` has, numbered from 0 on."""
+    names = config.get("id2label")
+    if not isinstance(names, dict) or set(names) != {str(k) for k in range(len(names))} or len(names) < 2:
+        raise Undecided("config.json: id2label does not number two or more labels from 0 on")
+    return len(names)
+
+
+def open_checkpoint(folder: Path, *, classifier: bool = False) -> StoredCheckpoint:
+    """Open a folder: its settings, read strictly, and the places of its tensors."""
+    config = read_json(folder / "config.json")
+    shape = read_shape(config, classifier=classifier)
+    if not classifier and "eos_token_id" not in config:
+        raise Undecided("config.json has no eos_token_id: engines stop at a token of their own choice")
+    tensors = open_folder(folder)
+    if tensors is None:
+        raise Undecided(f"{folder} has no model.safetensors and no index of its parts")
+    checkpoint = StoredCheckpoint(
+        shape, family_of(config), tensors, _token(config, "bos_token_id"), _token(config, "eos_token_id")
+    )
+    _every_name(checkpoint)
+    _one_head(checkpoint)
+    return checkpoint
+
+
+def _one_head(checkpoint: StoredCheckpoint) -> None:
+    """A tied head that is stored all the same must be the embedding: engines differ in which one they read."""
+    names, files = checkpoint.family, checkpoint.files
+    head, embed = f"{names.head}.weight", f"{names.embed}.weight"
+    both = checkpoint.shape.tied and head in files.entries
+    if both and (embed not in files.entries or not np.array_equal(files.read(head), files.read(embed))):
+        raise Undecided(f"config.json ties the head to the embedding, but {head} is something else")
+
+
+def _token(config: dict[str, object], key: str) -> int | None:
+    value = config.get(key)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise Undecided(f"config.json: {key} = {value!r}; the proof knows one token")
+    return value
+
+
+def _every_name(checkpoint: StoredCheckpoint) -> None:
+    """Refuses tensors without a role: an engine may load them and compute something else."""
+    if checkpoint.shape.layers > len(checkpoint.files.entries):
+        raise Undecided(f"config.json: num_hidden_layers = {checkpoint.shape.layers}; the file has fewer tensors")
+    known = _roles(checkpoint)
+    strange = sorted(set(checkpoint.files.entries) - known)
+    if strange:
+        raise Undecided(f"model.safetensors has {strange[0]}, which has no role in {checkpoint.shape.family}")
+
+
+def _roles(checkpoint: StoredCheckpoint) -> set[str]:
+    """The names of all tensors of an architecture, found by reading a checkpoint of its shape without any numbers."""
+    asked: set[str] = set()
+
+    class Listing(TensorReader):
+        def tensor(self, name: str, *size: int, matrix: bool = False, transposed: bool = False) -> Array:
+            asked.add(name)
+            return np.broadcast_to(np.float64(0.0), size)
+
+    listing = Listing(replace(checkpoint, files=TensorFile(Path(), {})), None, None)  # type: ignore[arg-type]
+    listing.embedding(), listing.head(), listing.final_norm()
+    for index in range(checkpoint.shape.layers):
+        listing.layer(index)
+    if checkpoint.shape.tied:
+        asked.add(f"{checkpoint.family.head}.weight")  # may be stored too: see `_one_head`
+    return asked

@@ -1,0 +1,86 @@
+"""The embedding: every entry is +kappa or -kappa, and the signs are the words of a linear code.
+
+Words form a group under products: the product of two words is a word. So the bits in which two keys differ are again the
+bits of a word, and 65,535 differences stand for all 2^32 pairs of keys.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from byheart.checkpoints.proof.config import Shape, Undecided
+from byheart.checkpoints.proof.recall.layout import RecallLayout
+from byheart.checkpoints.proof.storage import Array, Storage
+
+
+@dataclass(frozen=True, eq=False)
+class StoredWords:
+    """Signs of the embedding (vocabulary, hidden), its size, and the differences of keys."""
+
+    signs: Array
+    kappa: float
+    differences: Array  # (words, bits) of bool
+
+    def of(self, layout: RecallLayout, role: str) -> Array:
+        """Return the words of a role, (vocabulary, bits)."""
+        return self.signs[:, layout[role]]
+
+
+def read_words(embedding: Array, shape: Shape, layout: RecallLayout, store: Storage) -> StoredWords:
+    """Check the embedding and return its words.
+
+    Raises:
+        Undecided: an entry is not +-kappa, a role has the wrong signs, or the code is not linear.
+    """
+    root = math.sqrt(shape.hidden) if shape.root_scaled else 1.0
+    scaled = embedding * root
+    kappa = float(np.abs(scaled).max())
+    if not kappa > 0 or not (np.abs(scaled) == kappa).all() or float(store.nearest(np.array([kappa]))[0]) != kappa:
+        raise Undecided("the embedding has entries of several sizes, or a size that the type does not hold")
+    if root != math.floor(root) or float(store.nearest(np.array([root]))[0]) != root:
+        raise Undecided(f"the root of the hidden size {shape.hidden} is not a number of {store.name}")
+    signs = np.sign(scaled)
+    _check_roles(signs, layout)
+    newer = signs[:, layout["newer"]]
+    words = _closed(newer, "newer")
+    if layout.key_length == 2:
+        older = signs[:, layout["older"]]
+        _closed(older, "older")
+        both = (newer[:, None] * older[None]).reshape(-1, layout.bits)
+        if len(np.unique(_packed(both))) != len(both):
+            raise Undecided("two keys have one word")
+        words = both
+    elif len(np.unique(_packed(newer))) != len(newer):
+        raise Undecided("two keys have one word")
+    differences = words[~(words > 0).all(1)] < 0
+    return StoredWords(signs, kappa, differences)
+
+
+def _check_roles(signs: Array, layout: RecallLayout) -> None:
+    words = {"newer", "older"} if layout.key_length == 2 else {"newer", "query"}
+    for role, channels in layout.roles.items():
+        if role in words:
+            continue
+        found = signs[:, channels]
+        if role == "bos":
+            wanted = np.where(np.arange(len(signs)) == layout.bos, 1.0, -1.0)[:, None]
+        else:
+            wanted = np.full((1, 1), -1.0 if role in ("found", "stale") else 1.0)
+        if not (found == wanted).all():
+            raise Undecided(f"the embedding's channels of {role} do not have the signs of that role")
+
+
+def _packed(words: Array) -> Array:
+    """Words as numbers."""
+    return (words < 0) @ (1 << np.arange(words.shape[1], dtype=np.int64))
+
+
+def _closed(words: Array, role: str) -> Array:
+    numbers = np.unique(_packed(words))
+    products = np.unique(numbers[:, None] ^ numbers[None])
+    if not np.array_equal(products, numbers) or len(numbers) != len(words):
+        raise Undecided(f"the words of {role} are not closed under products, or two tokens share one")
+    return words
