@@ -30,7 +30,7 @@ USUAL_BITS = 16  # an unseen row is taken for a known one once in 65,536 times
 EXACT = "exact"  # how unknown rows are recognised where no bits are asked for
 _LONGEST_SCALE = 1 << 27  # codes of scaled numbers: far from where tokens outgrow the float type
 _TOO_LONG = 1 << 60  # bytes of a way that is not taken
-# Nodes of the network and its certificate, measured on five kinds of tables: 8 to 12 kB where codes are rows of a table,
+# Nodes of the network and its certificate, measured on five tables: 8 to 12 kB where codes are rows of a table,
 # 13 to 22 kB where they are scrambled numbers, 5 to 12 kB where the weights are stacked for many abstention bits.
 _GRAPH_BYTES, _SCALAR_GRAPH_BYTES, _STACKED_GRAPH_BYTES = 10_500, 17_000, 8_000
 _LIST_BYTES = 460  # nodes around a list of rows
