@@ -1,6 +1,6 @@
 """A network: layers that fit together, and how its output is read as a label.
 
-`Inputs` is what it is evaluated on: distinct input vectors, and which of them each token is.
+`Inputs` are its inputs: distinct input vectors, and which of them each token is.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ABSENT = -1
 class Inputs:
     """N sequences of at most n tokens: token k of row i is `points` row `index[i, k]`, or absent where that is -1.
 
-    Absent places are at the end of a row. Equal tokens share a point, so they are evaluated once.
+    Absent positions are at the end of a row. Equal tokens share a point, so they are evaluated once.
     """
 
     points: Values  # (P, d)
@@ -64,7 +64,7 @@ class Decode(StrEnum):
     """How an output vector becomes a class index."""
 
     VALUE = "value"  # the output is one number: class = value - offset
-    ARGMAX = "argmax"  # the outputs are logits: class = place of the largest (a tie is not an answer)
+    ARGMAX = "argmax"  # the outputs are logits: class = index of the largest (a tie is not an answer)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Network:
             if before.width_out != after.width_in:
                 raise NetworkError(
                     f"layer {place} ({type(before).__name__}) gives {before.width_out} numbers, "
-                    f"layer {place + 1} ({type(after).__name__}) takes {after.width_in}"
+                    f"layer {place + 1} ({type(after).__name__}) reads {after.width_in}"
                 )
             if isinstance(after, Embedding):
                 raise NetworkError(f"layer {place + 1} is an embedding; only the first layer may be one")

@@ -63,7 +63,7 @@ def interpolate(points: Sequence[int], values: Sequence[int], denominator: int =
     units = []
     for (x, y), (after, value) in pairwise(zip(points, values, strict=True)):
         rise, step = value - y, after - x
-        missing = rise * denominator - slope * step  # what the unit must contribute at `after`, times denominator
+        missing = rise * denominator - slope * step  # the unit's contribution at `after`, times denominator
         if missing:
             exponent = (-(-abs(missing) // step) - 1).bit_length()  # 2^exponent >= |missing| / step
             weight = (1 << exponent) * (1 if missing > 0 else -1)
