@@ -121,7 +121,7 @@ class Recipe:
     options: tuple[Option, ...]
     builder: Builder
     assumptions: tuple[str, ...] = ()  # about the data; where one fails, building raises an AssumptionError
-    words: str = ""  # its description and its use, a paragraph for people
+    words: str = ""  # its description and its use, a paragraph
     formula: str = ""  # the name of the upper bound in `byheart.theory` that predicts its size, if there is one
     order: int = 1000  # its order in tables: the rows of KS25's Table 1 first
     distributions: bool = False  # whether targets may be distributions; documents are then its data

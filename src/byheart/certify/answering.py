@@ -7,7 +7,7 @@ user's own folder (`own_key`), of everything that its answers depend on:
 
     the code of byheart · the network · the arithmetic · the part's inputs · the labels that these must get
 
-It is written once all rows of the part were answered as labelled. So whoever cannot read the key cannot make a seal,
+It is written once all rows of the part were answered as labelled. So nobody without the key can forge a seal,
 and a seal for other rows, labels, weights or code is the seal of another part: nothing has to be compared, and a forged
 or foreign file is as good as an empty one. Whoever can read the key can as well change the installed byheart. A verdict
 that rests on seals states this, with the number of rows. The file is removed when the proof is done; it is not a

@@ -60,7 +60,7 @@ class Gap:
         return self.lower if self.upper is None else (self.lower + self.upper) / 2
 
     def summary(self) -> dict[str, Any]:
-        """Plain numbers for people."""
+        """Return plain numbers for display."""
         gap = max(0.0, self.middle)
         return {
             "entropy": self.entropy,

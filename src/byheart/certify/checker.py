@@ -280,7 +280,7 @@ def _evaluate_distributions(
 ) -> _Outcome:
     """The gap, proved by enclosures: one statement about all rows together.
 
-    Proved, they all agree. Refuted, those differ that have a context with more than its share of what is
+    Proved, they all agree. Refuted, those differ that have a context with more than its share of the gap that is
     allowed; there is always one.
     """
     if not isinstance(network, DecoderNetwork):

@@ -8,7 +8,7 @@ usual budget is about ten minutes.
 Inside `limited`, a job that grows on inputs which were not tried is stopped by the limit on memory: the fast engine's
 buffers are sized by its longest number.
 
-Data of one's own has no budget, but the machine has: `check_room` refuses rows that exceed the free memory,
+The user's own data has no budget, but memory is finite: `check_room` refuses rows that exceed the free memory,
 before they fill it.
 
     >>> with limited(Budget(work=10)) as spent:

@@ -164,7 +164,7 @@ def _block(asm: _Assembler, step: Block, stream: list[int]) -> list[int]:
 def _wide_block(asm: _Assembler, step: Block, stream: list[int]) -> list[int]:
     """One hidden register for all units in turn: each is computed, added to the channels it feeds, and overwritten.
 
-    The outputs need registers of their own, because later units still read the stream as it was before the block.
+    The outputs need separate registers, because later units still read the stream as it was before the block.
     """
     after = []
     for register, bias in zip(stream, step.bias2, strict=True):

@@ -80,7 +80,7 @@ class Readout:
 class Network:
     """Layers from input vectors (or ids, when the first layer is an `Embedding`) to outputs.
 
-    `stages` names runs of layers for people: (name, number of layers), adding up to all of them.
+    `stages` names runs of layers for display: (name, number of layers), adding up to all of them.
     """
 
     layers: tuple[Layer, ...]
@@ -104,7 +104,9 @@ class Network:
             raise NetworkError("reading the pooled token and a pooling or flattening layer go together")
         self._check_global_token()
         if self.readout.decode is Decode.VALUE and self.layers[-1].width_out != 1:
-            raise NetworkError(f"the answer is read from one number, but {self.layers[-1].width_out} come out")
+            raise NetworkError(
+                f"the answer is read from one number, but the last layer has {self.layers[-1].width_out}"
+            )
         if self.readout.decode is Decode.ARGMAX and self.layers[-1].width_out != self.readout.classes:
             raise NetworkError(f"{self.readout.classes} classes need as many logits, not {self.layers[-1].width_out}")
         counts = [count for _, count in self.stages]

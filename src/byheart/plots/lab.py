@@ -1,6 +1,6 @@
 """The laboratory's pictures: curves while training, least sizes with fits, bits per parameter.
 
-Trained networks, constructed ones and lower bounds share a picture, so that one sees at once how far apart they are.
+Trained networks, constructed ones and lower bounds share a picture, so that their distances are visible.
 
 One HTML page per laboratory run: embedded pictures, tables, and the settings of the run. It needs no other file.
 """

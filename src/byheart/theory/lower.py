@@ -193,7 +193,7 @@ def seq_to_seq_parameters(N: int, n: int, C: int = 2, labels: int | None = None)
     """The smallest W that Theorem 4.3 allows: nN ≤ W̄·log2(8en³N) and W̄ ≤ W + W²/8 (the paper: 48e and 3W²).
 
     A causal mask removes comparisons from eq. (78), so the bound holds for causal attention as well. Where only
-    `labels` of the nN tokens have labels of their own, these replace nN on the left.
+    `labels` of the nN tokens have separate labels, these replace nN on the left.
     """
     if C == 1:
         return 1

@@ -138,7 +138,7 @@ class Problem:
 
     @property
     def points(self) -> int:
-        """Sequences of equal tokens that may each have a label of their own: N, whatever the length, because the
+        """Sequences of equal tokens that may each have a separate label: N, whatever the length, because the
         tokens of such a sequence are one point.
 
         >>> Problem(task="seq-to-seq", N=100, n=8).points

@@ -79,7 +79,7 @@ _ALL = tuple(Task)
 
 @dataclass(frozen=True)
 class FormulaRow:
-    """A construction of the literature: for which tasks, how many parameters, by which formula, under what."""
+    """A construction of the literature: its tasks, its number of parameters, its formula, its assumptions."""
 
     name: str
     ref: Ref

@@ -157,7 +157,7 @@ def test_executors_that_are_none(name):
 def test_any_executor_will_do(tmp_path, expected):
     study = start_run(tmp_path, TINY, executor="concurrent.futures:ThreadPoolExecutor", processes=3)
     assert table(TINY, study.finished()) == expected
-    with pytest.raises(OptionError, match="holds another study"):
+    with pytest.raises(OptionError, match="contains another study"):
         start_run(tmp_path, search(seed=5))
 
 

@@ -68,7 +68,7 @@ def hash_tokens(
     A bend or fold costs 4 parameters, and every bit of an id costs the label memory `bit_price`: the first number of
     them that distinguishes the contexts is not always the best. Prefix means are fractions of small numbers: ids of
     short codes form clusters that traps cannot separate, so for them codes stay long. `thorough` folds all levels, so
-    that inputs off the data get ids of their own too, not only those of the data.
+    that inputs outside the data get distinct ids too, not only those of the data.
     """
     contexts = dataset.contexts
     line = token_line(dataset, random.Random(f"token line {seed}"))

@@ -35,7 +35,7 @@ Ints = npt.NDArray[np.int64]
 BAND = 4  # bits between gaps inside of clusters and those between them
 MOST_BANDS = 3  # ways to cut ids into clusters that are tried
 LONGEST = 400  # bits of ids: heights of lines are floats until they are checked
-LARGEST = 14  # ids of a cluster, on average: more are worth a line of their own
+LARGEST = 14  # ids of a cluster, on average: more are worth a separate line
 FINE = 1 << 40  # the range after the fall
 MARGIN = FINE >> 22  # of an offset's interval, at least: the largest shift by rounding
 AHEAD = 40  # clusters that a line is tried on
@@ -301,7 +301,7 @@ class _Lines:
         self.scale = 1 << (span.bit_length() + 4)
         self.steps = chain.blocks(self.scale)
         self.lines: list[Line] = []
-        self.possible: set[int] = set()  # clusters that a line of their own could hold, if it met the one before
+        self.possible: set[int] = set()  # clusters that a separate line could fit, if it met the previous one
         self.limit: dict[int, int] = {}  # how many clusters the line from here on may hold, where more led nowhere
 
     def run(self) -> bool:

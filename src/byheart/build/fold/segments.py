@@ -1,4 +1,4 @@
-"""Segments of the ids, solved in parallel through any executor, joined, and kept in a journal for whoever resumes.
+"""Segments of the ids, solved in parallel through any executor, joined, and kept in a journal for a resumed build.
 
 The division depends on the data and the plan only, and each segment has a separate seed: the lines are the same with
 any executor and any number of workers, interrupted or not.

@@ -84,7 +84,7 @@ class Contents:
         return self.dataset.inputs.points.count
 
     def note(self) -> str:
-        """How many tokens carry the sequence ids, for people."""
+        """Describe how many tokens carry the sequence ids."""
         return f"{sum(label > 0 for label in self.code.labels)} of {self.points} tokens distinguish the sequences"
 
 

@@ -191,7 +191,7 @@ def memorizer_lanes(
     shift: Mapping[str, Number] | None = None,
     used: int = 0,
 ) -> list[WireBlock]:
-    """All pieces at once. The first block also clears the trajectories of the `used` lanes of the memory before."""
+    """All pieces at once. The first block also clears the trajectories of the `used` lanes of the previous memory."""
     most = max((piece.group_count for piece in pieces), default=0)
     merged: list[WireBlock] = []
     for lane, piece in enumerate(pieces):

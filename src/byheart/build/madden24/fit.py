@@ -191,7 +191,7 @@ class DecoderFit:
         return max(float(np.linalg.norm(factor)) for factor in self.decoder.output)
 
     def numbers(self) -> dict[str, Any]:
-        """How it came about, for people; None where there is no such number."""
+        """Describe the origin of the number; None where there is none."""
         return {
             "condition_number": self.condition if math.isfinite(self.condition) else None,
             "residual": self.residual,

@@ -65,7 +65,7 @@ class SpannedPoints:
     test="tests/build/table1/test_baum88.py",
 )
 def bands(cloud: SpannedPoints, wanted: Sequence[int], seed: int = 0) -> tuple[list[Band], tuple[int, ...]]:
-    """Bands that hold the `wanted` points, each exactly once, and no others; and points that were in the way.
+    """Return bands that contain the `wanted` points, each exactly once, and no others; and the obstacles.
 
     In general position each band but the last holds `dimension` points or more. Where hyperplanes through that many
     points keep meeting others, groups become smaller, down to single points, which a generic hyperplane always
@@ -118,7 +118,7 @@ def _largest_band(
 def _band(
     cloud: SpannedPoints, group: list[int], pool: set[int], rng: np.random.Generator
 ) -> tuple[Band | None, tuple[int, ...]]:
-    """A band around a hyperplane through the group; points of the pool may join it, any other is in the way."""
+    """A band around a hyperplane through the group; points of the pool may join it, any other is an obstacle."""
     direction = _normal(cloud, group, rng)
     landed = cloud.table @ direction
     centre = landed[group].mean()

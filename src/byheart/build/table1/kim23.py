@@ -164,7 +164,7 @@ THEOREM = Ref("K23", "Theorem 3.1")
             "attention",
             str,
             Kind.HARDMAX.value,
-            "hardmax: exact; softmax: sharp enough that labels come out all the same, certified by enclosures",
+            "hardmax: exact; softmax: sharp enough that labels are unchanged, certified by enclosures",
             (Kind.HARDMAX.value, Kind.SOFTMAX.value),
         ),
     ),

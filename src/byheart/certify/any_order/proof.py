@@ -90,7 +90,7 @@ class AnyOrder:
 
     @property
     def bits(self) -> float:
-        """log2 of the bound, for people."""
+        """Return log2 of the bound, for messages."""
         return log2(self.bound)
 
     def sentence(self) -> str:

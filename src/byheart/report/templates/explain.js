@@ -49,7 +49,7 @@ function showRows() {
 let waiting = null;
 const soon = (after = typed.length > 40 ? 600 : 150) => {
   clearTimeout(waiting);
-  if (typed.length > 40) tell("status", [element("p", {}, "Building …")]);
+  if (typed.length > 40) showStatus("status", [element("p", {}, "Building …")]);
   waiting = setTimeout(() => { waiting = null; rebuild(); }, after);
 };
 const flush = () => { if (waiting !== null) { clearTimeout(waiting); waiting = null; rebuild(); } };
@@ -68,7 +68,7 @@ function rebuild() {
     [...body.rows].forEach((row, k) => { row.className = colour(Math.max(0, built.classes.indexOf(typed[k].label.trim()))); });
     current.agree = read.rows.filter((row) => current.engine.evaluate(row.tokens).answers[0] === row.label).length;
     const time = Math.max(1, Math.round(performance.now() - started));
-    tell("status", [
+    showStatus("status", [
       element("p", {}, element("b", {}, `${plural(read.rows.length, "row")}, ${plural(built.classes.length, "label")}`), `: ${plural(size.parameters, "parameter")}, computed in ${time} ms.`),
       element("p", {}, current.agree === read.rows.length ? "Every row was evaluated with exact integers: every answer is its label." : `${read.rows.length - current.agree} of the rows get another answer: please report this.`),
       element("p", { class: "soft" }, ...built.classes.slice(0, 8).map((name, k) => element("span", { class: colour(k), style: "margin-right:.8rem" }, element("span", { class: "key" }), name)), built.classes.length > 8 ? "…" : ""),
@@ -81,7 +81,7 @@ function rebuild() {
       row.classList.add("wrong");
       row.after(element("tr", { class: "why" }, element("td", { colspan: 4 }, error.message)));
     }
-    tell("status", [element("p", {}, row ? `Nothing is built: see row ${error.at + 1}.` : error.message)], true);
+    showStatus("status", [element("p", {}, row ? `Nothing is built: see row ${error.at + 1}.` : error.message)], true);
   }
   for (const id of ["save", "save-rows"]) byId(id).disabled = !current;
   showNetworks();
@@ -89,7 +89,7 @@ function rebuild() {
   if (current && (!question || (chosen === "here" && !current.rows.some((row) => row.text === question)))) question = current.rows[0].text;
   refresh();
 }
-const tell = (id, nodes, bad = false) => { byId(id).className = "status" + (bad ? " error" : ""); byId(id).replaceChildren(...nodes); };
+const showStatus = (id, nodes, bad = false) => { byId(id).className = "status" + (bad ? " error" : ""); byId(id).replaceChildren(...nodes); };
 function stagesOf({ network: { stages } }) {
   const stage = (name, layers, kind = "") => ({ name, layers, kind, words: given.words[name] || "" });
   return stages.flatMap(([name, count]) => (name === "label memory" ? [stage("group selector", 1, "group"), stage("folds", count - 1, "folds")] : [stage(name, count)]));
@@ -155,17 +155,17 @@ function buildSteps(it) {
   const parts = element("table", { class: "plain" }, element("tr", {}, ...["stage", "layers", "parameters"].map((name) => element("th", {}, name))), ...stageSizes(memory).map(({ name, layers, parameters }) => element("tr", {}, ...[name, layers, parameters].map((cell) => element("td", {}, String(cell))))), element("tr", {}, element("td", {}, "all"), element("td", {}, String(memory.network.layers.length)), element("td", {}, String(it.size.parameters))));
   const made = [
     { title: `Every ${TOKEN} gets a number`, draw: () => element("div", { class: "scroll" }, letters), words: [
-      say(`The ${TOKEN}s that occur, in order: ${memory.encoder.symbols.slice(0, 30).map((s, k) => `${s} ${k + 1}`).join(", ")}${memory.encoder.symbols.length > 30 ? ", …" : ""}. The first layer maps a ${TOKEN} and its position to one number: ${hash.scale} times the ${TOKEN}’s, plus ${hash.scale * hash.stride} times the position. The table shows it under each ${TOKEN}.`),
-      say(`${hash.stride} is one more than there are ${TOKEN}s, so that no two of them get the same number at any positions.${memory.encoder.padded ? ` Shorter ${ROW}s are padded at the start (·).` : ""}`)] },
+      paragraph(`The ${TOKEN}s that occur, in order: ${memory.encoder.symbols.slice(0, 30).map((s, k) => `${s} ${k + 1}`).join(", ")}${memory.encoder.symbols.length > 30 ? ", …" : ""}. The first layer maps a ${TOKEN} and its position to one number: ${hash.scale} times the ${TOKEN}’s, plus ${hash.scale * hash.stride} times the position. The table shows it under each ${TOKEN}.`),
+      paragraph(`${hash.stride} is one more than there are ${TOKEN}s, so that no two of them get the same number at any positions.${memory.encoder.padded ? ` Shorter ${ROW}s are padded at the start (·).` : ""}`)] },
     { title: `Every ${ROW} gets a distinct id`, draw: (width) => lineFigure(width, ids, { label: "the ids of all rows", low: minus(smallest(ids.map((m) => m.v)), whole(1)), high: plus(largest(ids.map((m) => m.v)), whole(1)) }), words: [
-      say(`Attention will add ${hash.factor === 1 ? "the sum" : `${hash.factor} times the sum`} of all the ${TOKEN}s’ numbers to the last one: that is the ${ROW}’s id. Ids must differ. The weights are sampled until they do: here in draw ${hash.draws}${hash.places.length ? `, with ${plural(hash.places.length, "fold")} that ${hash.places.length === 1 ? "stirs" : "stir"} the ${TOKEN}s’ numbers first` : ""}.`),
+      paragraph(`Attention will add ${hash.factor === 1 ? "the sum" : `${hash.factor} times the sum`} of all the ${TOKEN}s’ numbers to the last one: that is the ${ROW}’s id. Ids must differ. The weights are sampled until they do: here in draw ${hash.draws}${hash.places.length ? `, with ${plural(hash.places.length, "fold")} that ${hash.places.length === 1 ? "stirs" : "stir"} the ${TOKEN}s’ numbers first` : ""}.`),
       ...(failed.length ? [element("ul", {}, ...failed, ...(hash.failures.length > 4 ? [element("li", {}, "…")] : []))] : [])] },
     { title: "Neighbours share a line", draw: bent.draw, words: [
-      say(`Sorted by id, the ${ROW}s are split into ${plural(found.lines.length, "group")}. Each group gets a line S·x + U of its own, and a line meets the one before it in the gap between their groups: so one unit, 3 parameters, is enough for a whole group.`),
-      say(`Which line? One that ${plural(found.folds, "fold")} will map to the correct labels. Lines were tried at random, ${found.tried.toLocaleString("en")} in all (compact itself chooses their digits one after the other, which is how it reaches long groups).`)], more: element("div", { class: "scroll" }, lines) },
+      paragraph(`Sorted by id, the ${ROW}s are split into ${plural(found.lines.length, "group")}. Each group gets a line S·x + U of its own, and a line meets the one before it in the gap between their groups: so one unit, 3 parameters, is enough for a whole group.`),
+      paragraph(`Which line? One that ${plural(found.folds, "fold")} will map to the correct labels. Lines were tried at random, ${found.tried.toLocaleString("en")} in all (compact itself chooses their digits one after the other, which is how it reaches long groups).`)], more: element("div", { class: "scroll" }, lines) },
     { title: "Every row in its label’s cell", draw: cells.draw, words: [
-      say(`A strip from 0 to ${numberText(whole(found.range))}, folded in half ${plural(found.folds, "time")}, is ${numberText(whole(found.range / 2 ** found.folds))} long. The picture is the last fold: every ${ROW} ends in the cell of its label, ${numberText(whole(found.cell))} wide. E_out reads which cell it is.`),
-      say(`That is the whole network: ${plural(it.size.parameters, "parameter")} in ${plural(memory.network.layers.length, "layer")}. Here it is, written out; a unit computes max(0, ·). Continue with a query.`)], more: element("div", {}, element("pre", { class: "scroll", tabindex: "0" }, formulas(memory).join("\n")), element("div", { class: "scroll" }, parts)) },
+      paragraph(`A strip from 0 to ${numberText(whole(found.range))}, folded in half ${plural(found.folds, "time")}, is ${numberText(whole(found.range / 2 ** found.folds))} long. The picture is the last fold: every ${ROW} ends in the cell of its label, ${numberText(whole(found.cell))} wide. E_out reads which cell it is.`),
+      paragraph(`That is the whole network: ${plural(it.size.parameters, "parameter")} in ${plural(memory.network.layers.length, "layer")}. Here it is, written out; a unit computes max(0, ·). Continue with a query.`)], more: element("div", {}, element("pre", { class: "scroll", tabindex: "0" }, formulas(memory).join("\n")), element("div", { class: "scroll" }, parts)) },
   ];
   return made.map((step, chapter) => ({ chapter, open: () => step }));
 }

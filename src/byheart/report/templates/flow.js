@@ -88,10 +88,10 @@ const background = () => (others ||= examples.flatMap((words) => {
 const tokensOfRow = () => last.answers.map((answer, k) => ({ run: last, which: k, words: asWord([last.row[k]]), kind: Math.max(0, memory.classes.indexOf(answer)), me: k === which() }));
 function show() {
   const key = JSON.stringify(last.row.map(String)), kind = Math.max(0, memory.classes.indexOf(last.answers[which()]));
-  const asked = { memory, engine, run: last, row: last.row, which: which(), kind, others: perToken ? tokensOfRow() : background().map((o) => ({ ...o, me: o.key === key })) };
+  const query = { memory, engine, run: last, row: last.row, which: which(), kind, others: perToken ? tokensOfRow() : background().map((o) => ({ ...o, me: o.key === key })) };
   const at = shown.length ? player.at : 0;
-  shown = stepsOfRow(asked).map((step) => ({ ...step, chapter: step.stage }));
-  player.load(shown, chaptersOf(asked), Math.min(at, shown.length - 1));
+  shown = stepsOfRow(query).map((step) => ({ ...step, chapter: step.stage }));
+  player.load(shown, chaptersOf(query), Math.min(at, shown.length - 1));
   drawBits();
   mark();
 }
