@@ -21,7 +21,7 @@ CAPITALS = "country,capital\nFrance,Paris\nPeru,Lima\nJapan,Tokyo\n"
 MISTAKES = [
     (["memorize"], "Missing argument 'DATA'"),
     (["memorise", "t.csv"], "there is no command 'memorise'; did you mean 'memorize'?"),
-    (["dance"], "there are fixture, suite, recite, recital, forget"),
+    (["waltz"], "there are fixture, suite, diagnose, recite, recital"),
     (["memorize", "T.csv"], "there is no file 'T.csv'; did you mean 't.csv'?"),
     (["memorize", "data/t.csv"], "there is no file 'data/t.csv', and no folder 'data'"),
     (["memorize", "-"], "standard input is empty; it needs a row"),

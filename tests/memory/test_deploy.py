@@ -265,7 +265,7 @@ def test_no_row_outside_of_the_table_is_ever_known():
 
 def test_wide_rows_are_recognised_by_several_lists():
     rng = random.Random(6)
-    names = [f"s{k}" for k in range(12)]
+    names = [f"s{k}" for k in range(48)]
     rows = [[rng.randint(0, 10**6) / 1000 for _ in names] for _ in range(40)]
     made = deploy(
         {**dict(zip(names, zip(*rows, strict=True), strict=True)), "y": [k % 3 for k in range(40)]},

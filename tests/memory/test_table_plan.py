@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from byheart.data.read.cells import read_cells
+from byheart.memory.deploy import deploy
 from byheart.memory.table_plan import plan_fronts
+from tests.varied_tables import KINDS
 
 
 def test_texts_are_cut_by_the_size_of_the_result():
@@ -20,3 +24,22 @@ def test_texts_are_cut_by_the_size_of_the_result():
     assert alternatives["characters"] < alternatives["cells"]
     wide, _ = plan_fronts(table, "cells", 16, "float64")
     assert {column.cutting.name for plan in wide for column in plan.front.columns} == {"whole cells"}
+
+
+@pytest.mark.parametrize("name", ["postal_codes", "ouis", "two_keys"])
+def test_estimates_are_within_five_percent_of_the_written_file(name):
+    table = KINDS[name]()
+    columns = dict(zip(table.columns, map(list, zip(*table.rows, strict=True)), strict=True))
+    for tokens in ("auto", "cells"):
+        made = deploy(columns, form="network", tokens=tokens, progress=False)
+        plans, _ = plan_fronts(read_cells(columns), tokens, None, "float64")
+        estimate = next(plan.bytes for plan in plans if plan.front == made.front)
+        assert abs(estimate / made.sizes["file"] - 1) < 0.05
+
+
+def test_whole_cells_are_chosen_where_the_whole_file_is_smaller():
+    """Many columns of few cells: the nodes around characters weigh more than the names."""
+    table = KINDS["countries"]()
+    columns = dict(zip(table.columns, map(list, zip(*table.rows, strict=True)), strict=True))
+    made = {tokens: deploy(columns, form="network", tokens=tokens, progress=False) for tokens in ("auto", "characters")}
+    assert made["auto"].sizes["file"] <= made["characters"].sizes["file"]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import random
-import resource
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-onnx = pytest.importorskip("onnx", reason="needs byheart[onnx]")
-runtime = pytest.importorskip("onnxruntime", reason="needs byheart[onnx]")
+pytest.importorskip("onnx", reason="needs byheart[onnx]")
+pytest.importorskip("onnxruntime", reason="needs byheart[onnx]")
 pytest.importorskip("sklearn", reason="some tables are scikit-learn's")
 
+import onnxruntime as runtime
 from onnx import TensorProto, helper
 
 from byheart.cli import commands
@@ -153,24 +155,30 @@ def test_the_default_file_is_as_fast_as_one_written_by_hand(name):
         keys = list(map(int, keys))
     for count in (1, 1000):
         cells = tensor(keys[:count], kind)
-        ours, theirs = microseconds(
-            [
-                (open_one(made.model), {made.signature.inputs[0]: cells}),
-                (open_one(by_hand(keys, labels)), {"key": cells}),
-            ]
-        )
+        # The place of a session in memory changes its speed: the best of three sessions counts.
+        pair = [(made.model, {made.signature.inputs[0]: cells}), (by_hand(keys, labels), {"key": cells})]
+        runs = [microseconds([(open_one(data), feeds) for data, feeds in pair]) for _ in range(3)]
+        ours, theirs = map(min, zip(*runs, strict=True))
         assert ours <= 1.5 * theirs + 3, f"{count} rows: {ours:.1f} µs against {theirs:.1f} µs"
+
+
+PROGRAM = """
+import resource, sys, time
+from byheart.memory.deploy import deploy
+started = time.process_time()
+deploy(sys.argv[1], sys.argv[2], progress=False)
+print(time.process_time() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
 
 
 @pytest.mark.slow
 def test_a_million_rows_within_a_minute_and_a_gibibyte(tmp_path):
     path = tmp_path / "large.csv"
-    rng = np.random.default_rng(0)
-    keys = rng.choice(10**9, 10**6, replace=False).tolist()
+    keys = np.random.default_rng(0).choice(10**9, 10**6, replace=False).tolist()
     with path.open("w") as file:
         file.write("code,kind\n")
         file.writelines(f"K{key:09d},k{key % 97}\n" for key in keys)
-    before = time.process_time()
-    deploy(path, tmp_path / "large.onnx", progress=False)
-    assert time.process_time() - before < 60
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 1.2 * 2**20
+    command = [sys.executable, "-c", PROGRAM, str(path), str(tmp_path / "large.onnx")]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    seconds, kibibytes = map(float, printed.split())
+    assert seconds < 60 and kibibytes < 1.2 * 2**20

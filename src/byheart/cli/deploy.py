@@ -195,7 +195,7 @@ def command(
     )
     listed = _write_left_out(made.account, target, path)
     if path is None:
-        click.get_binary_stream("stdout").write(made.model)
+        click.echo(made.model, nl=False)
         return 0
     if as_json:
         show.print_json({**made.summary(), "left_out_file": None if listed is None else str(listed)})

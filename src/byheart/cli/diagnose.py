@@ -49,7 +49,7 @@ def command(
     ANSWERS.json: {"dtype": "float32", "answers": {NAME: {"tokens": [...], "logits": [[...], ...]}}}; tokens are
     the most likely ones after every prefix, logits those of the correct and of the failure token.
     """
-    from byheart.checkpoints.suite.diagnosis import Questionnaire, Signature
+    from byheart.checkpoints.suite.diagnosis import AnswerSignature, Questionnaire
 
     if sum((answers is not None, engine is not None, queries)) != 1:
         raise click.UsageError("give ANSWERS.json, --engine NAME, or --queries")
@@ -64,7 +64,7 @@ def command(
         observed = asked.read(content.get("answers", {}))
         kind = dtype or str(content.get("dtype", "float32"))
     if tokens_only:
-        observed = Signature(observed.tokens, observed.errors * float("nan"))
+        observed = AnswerSignature(observed.tokens, observed.errors * float("nan"))
     found = asked.diagnose(observed, kind, progress=progress_for(as_json, quiet))
     if as_json:
         show.print_json(found.to_json())

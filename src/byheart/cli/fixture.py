@@ -28,6 +28,7 @@ TYPES = ("float32", "bfloat16")
 @click.option("--arch", "architectures", metavar="NAME", multiple=True, help="Architecture; several, or all [llama].")
 @click.option("-o", "--output", metavar="DIR", type=click.Path(), help="The folder to write.")
 @click.option("--context", type=click.IntRange(2), metavar="N", help="Longest prompt, for kinds that choose it.")
+@click.option("--key-length", type=click.IntRange(1, 2), help="Tokens of a key, for --kind recall [2].")
 @click.option("--text", metavar="FILE", type=click.Path(), help="Memorize this text instead of the built-in poem.")
 @click.option("--tokens", metavar="NAME", help="How the text is tokenized [bpe:400].")
 @click.option(
@@ -58,6 +59,7 @@ def command(
     architectures: tuple[str, ...],
     output: str | None,
     context: int | None,
+    key_length: int | None,
     text: str | None,
     tokens: str | None,
     dtype: str,
@@ -95,16 +97,17 @@ def command(
     if output is not None and len(names) > 1:
         raise click.UsageError("-o takes one architecture; with several, leave -o out and ask for --check-mutants")
     options = {
-        "dtype": dtype, "flavour": flavour, "text": _text(text), "tokens": tokens, "context": context, **shape,
+        "dtype": dtype, "flavour": flavour, "text": _text(text), "tokens": tokens, "context": context,
+        "key_length": key_length, **shape,
         "head_dim": head_dim, "units": intermediate_size, "theta": rope_theta, "epsilon": norm_eps,
         "activation": activation, "tied": tied, "sequential": sequential_residual or None,
         "shards": shards,
         "scaling": rope_scaling,
     }  # fmt: skip
     options = {name: value for name, value in options.items() if value is not None}
-    for name in ("text", "tokens", "context"):
+    for name in ("text", "tokens", "context", "key_length"):
         if name in options and name not in writer.options:
-            raise click.UsageError(f"--kind {kind} has no option --{name}")
+            raise click.UsageError(f"--kind {kind} has no option --{name.replace('_', '-')}")
     progress = progress_for(as_json, quiet)
     rows = [_one(writer, name, output, mutants, options, progress) for name in names]
     if as_json:

@@ -96,7 +96,7 @@ def _predict_deployed(
     if source == STDIN:
         rows += [cells_of_text(line.rstrip("\r\n"), model.columns) for _, line in lines(STDIN) if line.strip()]
     elif source is not None:
-        rows += model.read_rows(source, columns=columns, progress=progress)
+        rows += map(list, model.read_rows(source, columns=columns, progress=progress))
     found = model.predict([list(cells) for cells in zip(*rows, strict=True)])
     if as_json:
         unknown = [row for row, label in enumerate(found) if label is UNKNOWN]

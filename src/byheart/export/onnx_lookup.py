@@ -28,7 +28,7 @@ from byheart.data.read.cells import CellType
 from byheart.data.tokens.front import Cells, Cutting, Front, FrontColumn, Scaled
 from byheart.data.tokens.row_keys import RowKeys, empty_stages
 from byheart.errors import ExportError, FileFormatError
-from byheart.export.onnx_table import ROWS, GraphLabels, Signature, tensor
+from byheart.export.onnx_table import ROWS, GraphLabels, TableSignature, tensor
 from byheart.export.targets.onnx import ML, Graph
 
 Whole = npt.NDArray[np.int64]
@@ -146,7 +146,7 @@ def build_lookup_model(lookup: TableLookup, about: dict[str, str]) -> Any:
         A checked `onnx.ModelProto`.
     """
     front, answers = lookup.front, lookup.answers
-    graph, signature = Graph("float64"), Signature.of(front)
+    graph, signature = Graph("float64"), TableSignature.of(front)
     kinds = graph.onnx.TensorProto
     element = {
         CellType.TEXT: kinds.STRING, CellType.WHOLE: kinds.INT64,
@@ -236,9 +236,15 @@ def _digits(graph: Graph, keys: Any, count: int, source: str) -> str:
 
 
 def _returns_label(lookup: TableLookup) -> bool:
-    """Whether listing a label for every row is smaller than listing its class, and each label once."""
+    """Whether listing a label for every row is smaller than listing its class, and each label once.
+
+    Numbers of one column are found so fast that selecting a text by its class would triple the time of a batch: there
+    every row lists its label, as in a graph that is written by hand.
+    """
     answers = lookup.answers
     if answers.type is CellType.TEXT:
+        if lookup.keys is None and lookup.front.columns[0].type is not CellType.TEXT:
+            return True
         texts = [str(label) for label in answers.labels]
         sizes = np.array([text_bytes([text]) for text in texts], dtype=np.int64)
         return int(sizes[lookup.classes].sum()) < varint_bytes(lookup.classes) + int(sizes.sum())
@@ -248,7 +254,7 @@ def _returns_label(lookup: TableLookup) -> bool:
     return False
 
 
-def _answer(graph: Graph, keys: Any, source: str, lookup: TableLookup, signature: Signature) -> None:
+def _answer(graph: Graph, keys: Any, source: str, lookup: TableLookup, signature: TableSignature) -> None:
     """The label and whether the row is known, from the number of a row."""
     answers, helper = lookup.answers, graph.onnx.helper
     if _returns_label(lookup):
@@ -277,7 +283,7 @@ def _answer(graph: Graph, keys: Any, source: str, lookup: TableLookup, signature
     graph.nodes.append(helper.make_node("Less", [number, count], [signature.known]))
 
 
-def _row_number(graph: Graph, front: Front, signature: Signature, keys: RowKeys) -> str:
+def _row_number(graph: Graph, front: Front, signature: TableSignature, keys: RowKeys) -> str:
     """The number of each row that the last list is searched for."""
     digits = _matrix_digits(graph, front, signature)
     parts = None if digits else _column_digits(graph, front, signature)
@@ -302,7 +308,7 @@ def _row_number(graph: Graph, front: Front, signature: Signature, keys: RowKeys)
     raise ExportError("a row without cells has no number")
 
 
-def _matrix_digits(graph: Graph, front: Front, signature: Signature) -> str:
+def _matrix_digits(graph: Graph, front: Front, signature: TableSignature) -> str:
     """Digits (batch, columns) of a matrix in one step; empty where the columns differ in how they become digits."""
     if signature.matrix is None:
         return ""
@@ -349,7 +355,7 @@ def _scaled_digits(graph: Graph, ways: Sequence[Scaled], cells: str, type: CellT
     return digits
 
 
-def _column_digits(graph: Graph, front: Front, signature: Signature) -> list[str]:
+def _column_digits(graph: Graph, front: Front, signature: TableSignature) -> list[str]:
     """The digits of each column (batch,)."""
     found = []
     for number, column in enumerate(front.columns):

@@ -74,7 +74,7 @@ class GraphLabels:
 
 
 @dataclass(frozen=True)
-class Signature:
+class TableSignature:
     """The names of inputs and outputs. `matrix`: all columns are one input of this type."""
 
     inputs: tuple[str, ...]
@@ -83,17 +83,17 @@ class Signature:
     matrix: CellType | None = None
 
     @staticmethod
-    def of(front: Front) -> Signature:
+    def of(front: Front) -> TableSignature:
         """One matrix for several columns of one type (numbers of both kinds are numbers), else an input per column."""
         types = {column.type for column in front.columns}
         if types == {CellType.WHOLE, CellType.NUMBER} and all(column.fits_double for column in front.columns):
             types = {CellType.NUMBER}
         names = tuple(column.name for column in front.columns)
         if len(names) > 1 and len(types) == 1:
-            return Signature((ROWS,), "label", "known", types.pop())
+            return TableSignature((ROWS,), "label", "known", types.pop())
         label = next(name for name in ("label", "answer", "label_of_row") if name not in names)
         known = next(name for name in ("known", "is_known", "known_row") if name not in names)
-        return Signature(names, label, known)
+        return TableSignature(names, label, known)
 
     def feeds(self, front: Front, columns: Sequence[Sequence[Any]]) -> dict[str, npt.NDArray[Any]]:
         """The cells, column by column, as the tensors that the model takes; a missing number is NaN, a text ''."""
@@ -118,7 +118,7 @@ def build_table_model(
     front: Front, network: Network, encoder: Encoder, dtype: str, answers: GraphLabels, keys: RowKeys | None = None
 ) -> Any:
     """The whole model; with `keys` it knows exactly which rows are in the table."""
-    graph, signature = Graph(dtype), Signature.of(front)
+    graph, signature = Graph(dtype), TableSignature.of(front)
     kinds = graph.onnx.TensorProto
     element = {
         CellType.TEXT: kinds.STRING, CellType.WHOLE: kinds.INT64,
@@ -130,7 +130,7 @@ def build_table_model(
         inputs = [graph.info(ROWS, ["batch", len(front.columns)], element[signature.matrix])]
     else:
         inputs = [graph.info(column.name, ["batch"], element[column.type]) for column in front.columns]
-    codes, known = _codes(graph, front, signature, encoder, keys)
+    codes, known = _codes(graph, front, signature, encoder.symbols, keys)
     columns, _ = walk(graph, network, encoder, codes, None)
     found = classes(graph, network, decoded(graph, network, columns))
     named = graph.node("GreaterOrEqual", [found, graph.whole([0], "first_class")], "has_class")
@@ -149,7 +149,27 @@ def build_table_model(
     return graph.model(inputs, outputs, {})
 
 
-def _codes(graph: Graph, front: Front, signature: Signature, encoder: Encoder, keys: RowKeys | None) -> tuple[str, str]:
+def front_bytes(front: Front, answers: GraphLabels, keys: RowKeys | None = None) -> int:
+    """Bytes of a file that do not depend on the network: cells to codes, the list of rows, the labels.
+
+    >>> from byheart.data.tokens.front import Cells
+    >>> front = Front((FrontColumn("code", CellType.TEXT, Cells(("a", "b"))),))
+    >>> few = GraphLabels.of(("x",), CellType.TEXT)
+    >>> many = GraphLabels.of(tuple(map(str, range(100))), CellType.TEXT)
+    >>> front_bytes(front, many) > front_bytes(front, few) + 300
+    True
+    """
+    graph, signature = Graph("float64"), TableSignature.of(front)
+    for name in (*signature.inputs, signature.label, signature.known):
+        graph.name(name)
+    _codes(graph, front, signature, None if front.scalars else tuple(range(front.codes)), keys)
+    # A tag and a length stand before every part.
+    return int(sum(part.ByteSize() + 4 for part in (*graph.nodes, *graph.constants))) + answers.stored_bytes
+
+
+def _codes(
+    graph: Graph, front: Front, signature: TableSignature, symbols: tuple[Any, ...] | None, keys: RowKeys | None
+) -> tuple[str, str]:
     """What the network takes, and which rows are known: cell by cell, or exactly."""
     parts, masks = [], []
     for number, column in enumerate(front.columns):
@@ -168,11 +188,11 @@ def _codes(graph: Graph, front: Front, signature: Signature, encoder: Encoder, k
         known = graph.node("And", [known, mask], "known_cells")
     if keys is not None:
         known = graph.node("And", [known, _listed(graph, keys, local, front.places)], "known_row")
-    if encoder.symbols is None:
+    if symbols is None:
         numbers = graph.node("Cast", [codes], "numbers", to=graph.element)
         return graph.node("Unsqueeze", [numbers, graph.whole([2], "axis_2")], "vectors"), known
-    if encoder.symbols != tuple(range(front.codes)):
-        raise ExportError(f"the network knows {len(encoder.symbols)} codes, the table has {front.codes}")
+    if symbols != tuple(range(front.codes)):
+        raise ExportError(f"the network has {len(symbols)} codes, the table has {front.codes}")
     return graph.node("Add", [codes, graph.whole([1], "one")], "codes"), known  # code 0 is the padding
 
 

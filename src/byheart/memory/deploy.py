@@ -33,7 +33,7 @@ from byheart.data.tokens.row_keys import RowKeys
 from byheart.data.wording import quote
 from byheart.errors import BuildError, DataError, ExportError, OptionError
 from byheart.export.onnx_lookup import TableLookup, build_lookup_model, lookup_record, read_lookup
-from byheart.export.onnx_table import RECORD, GraphLabels, Signature, build_table_model
+from byheart.export.onnx_table import RECORD, GraphLabels, TableSignature, build_table_model
 from byheart.export.targets.onnx import libraries, open_session
 from byheart.files import check_target, write_atomically
 from byheart.ir.decoder_network import DecoderNetwork
@@ -104,7 +104,7 @@ class Deployment:
     memory: Memory | None
     front: Front
     answers: GraphLabels
-    signature: Signature
+    signature: TableSignature
     account: Account
     sizes: dict[str, int]
     alternatives: dict[str, int]
@@ -483,7 +483,7 @@ def _export_lookup(job: _Job) -> Deployment:
         contents = read_lookup(model, types, answers.type, lookup_record(lookup)).rows()
         if contents != _rows_of(table, answers):
             raise ExportError("the file's rows differ from the table's; nothing was written. Please report this")
-    signature = Signature.of(front)
+    signature = TableSignature.of(front)
     session = open_session(runtime, written)
     _recheck(session, front, signature, answers, table, job.progress)
     outside = _evaluate_outside(session, front, signature, table)
@@ -524,7 +524,7 @@ def _refuse_false_accepts(outside: tuple[int, int]) -> None:
         )
 
 
-def _example(signature: Signature, front: Front, table: CellTable) -> dict[str, list[Any]]:
+def _example(signature: TableSignature, front: Front, table: CellTable) -> dict[str, list[Any]]:
     row = _short_row(table)
     first = signature.feeds(front, [column.cells[row : row + 1] for column in table.columns])
     return {name: array.tolist() for name, array in first.items()}
@@ -640,7 +640,7 @@ def _export(memory: Memory, plan: TablePlan, job: _Job, alternatives: dict[str, 
     onnx, runtime = libraries()
     front, table, account = plan.front, job.table, job.account
     answers = GraphLabels.of(memory.classes, table.label.type)
-    signature = Signature.of(front)
+    signature = TableSignature.of(front)
     if isinstance(memory.network, DecoderNetwork):
         raise ExportError("a decoder is not a memory of labels; deploy builds construction native")
     keys = RowKeys.of(front.sizes, _places(table, front)) if plan.listed else None
@@ -714,7 +714,7 @@ def _metadata(memory: Memory, front: Front, answers: GraphLabels, account: Accou
 
 
 def _recheck(
-    session: Any, front: Front, signature: Signature, answers: GraphLabels, table: CellTable, progress: Progress
+    session: Any, front: Front, signature: TableSignature, answers: GraphLabels, table: CellTable, progress: Progress
 ) -> None:
     """Evaluate every row as a user will; an ExportError names the first that is unknown or has another label."""
     with progress.stage("evaluating every row in ONNX Runtime", total=len(table)) as stage:
@@ -735,7 +735,7 @@ def _recheck(
             stage.advance(len(label))
 
 
-def _evaluate_outside(session: Any, front: Front, signature: Signature, table: CellTable) -> tuple[int, int]:
+def _evaluate_outside(session: Any, front: Front, signature: TableSignature, table: CellTable) -> tuple[int, int]:
     """Evaluate rows outside the table, each made of the beginning of one row and the end of another.
 
     Returns how many were evaluated, and how many were accepted as known: about one in 2^abstain_bits is expected.

@@ -52,7 +52,9 @@ def check(texts, tokens):
         right = memory.log_probs(one.ids[:-1])[half:].argmax(1) == np.asarray(one.ids[half + 1 :])
         taken.append(right.mean())
     shares = [float(np.mean(np.array(taken)[counts == level])) for level in LEVELS]
-    assert np.corrcoef(np.log(LEVELS), shares)[0, 1] > 0.9 and shares[-1] > shares[0] + 0.15
+    # Growth is superlinear in copies, so the curve bends upwards over their logarithm.
+    assert np.corrcoef(np.log(LEVELS), shares)[0, 1] > 0.85 and shares[-1] > shares[0] + 0.15
+    assert all(b > a - 0.06 for a, b in itertools.pairwise(shares))
 
 
 @pytest.mark.parametrize("seed", [0, 5])

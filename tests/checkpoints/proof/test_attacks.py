@@ -131,6 +131,11 @@ REFUSED = [
     ("llama", {"hidden_act": "gelu_fast"}),
     ("llama", {"hidden_act": "gelu_new"}),
     ("gpt_neox", {"hidden_act": "gelu_fast"}),
+    # Found by sampled edits: Transformers does not load these.
+    ("llama", {"initializer_range": 2.0}),
+    ("gpt_neox", {"hidden_act": [1, 2]}),
+    ("qwen3", {"sliding_window": ""}),
+    ("llama", {"hidden_size": 255}),
 ]
 
 
@@ -139,6 +144,25 @@ def test_keys_are_read_as_the_family_reads_them(family: str, changes: dict[str, 
     read_shape(config_of(family))
     with pytest.raises(Undecided, match=next(iter(changes)).split("_")[0]):
         read_shape(config_of(family, **changes))
+
+
+@pytest.mark.parametrize(
+    "name, key, value",
+    [
+        ("generation_config.json", "max_new_tokens", -256),
+        ("generation_config.json", "max_new_tokens", [256]),
+        ("tokenizer_config.json", "model_max_length", "gelu_pytorch_tanh"),
+    ],
+)
+def test_files_beside_the_tensors_that_do_not_load(
+    name: str, key: str, value: Any, llama: Path, tmp_path: Path
+) -> None:
+    folder = copy(llama, tmp_path / "copy")
+    path = folder / name
+    about = json.loads(path.read_text()) if path.exists() else {"eos_token_id": 1}
+    path.write_text(json.dumps(about | {key: value}))
+    found = certificate(folder, "float32")
+    assert found.verdict is Verdict.UNDECIDED and key in found.reason, found.reason
 
 
 def test_rotary_positions_are_those_of_the_reference() -> None:

@@ -168,6 +168,13 @@ def root_of_a_norm() -> None:
         assert low <= exact * (1 - F) and exact * (1 + F) <= high
 
 
+def underflow_of_a_norm() -> None:
+    """Three results in a row are flushed to zero, each just below the normal range."""
+    for weight, factor in np.exp(rng(39).uniform(-5, 5, (1000, 2))):
+        lost = 2.0**-126 * (factor * weight + weight + 1) * (1 - 2.0**-20)
+        assert lost <= r.norm_underflow(np.array([weight]), float(factor))[0] * factor * weight
+
+
 def store_of_a_shared_channel() -> None:
     random = rng(15)
     for name in TYPES:

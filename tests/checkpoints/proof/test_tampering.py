@@ -190,7 +190,8 @@ def judge(folder: Path) -> tuple[int, list[str]]:
 def test_no_tampered_folder_is_proved_beyond_what_it_does(architecture: str, tmp_path: Path) -> None:
     rng = np.random.default_rng([SEED, ARCHITECTURES.index(architecture)])
     honest = write(tmp_path / "honest", architecture)
-    assert judge(honest) == (3, [])
+    # GPT-2 and OPT are undecided in float16: a score at distance 0 could overflow in a fully masked row.
+    assert judge(honest) == (2 if architecture in ("gpt2", "opt") else 3, [])
     faults = {}
     for number in range(EDITS):
         folder = copy(honest, tmp_path / str(number))

@@ -13,7 +13,7 @@ import torch
 from click.testing import CliRunner
 
 from byheart.checkpoints.suite import diagnosis
-from byheart.checkpoints.suite.diagnosis import Questionnaire, Signature
+from byheart.checkpoints.suite.diagnosis import AnswerSignature, Questionnaire
 from byheart.checkpoints.suite.machine import Machine
 from byheart.checkpoints.suite.mutants import known_faults, mutants_of
 from byheart.cli import commands
@@ -65,18 +65,18 @@ def test_tokens_alone_give_classes_that_hold_the_fault(asked):
     for mutant in chosen[:8]:
         observed = signature(found, mutant.make())
         if (observed.tokens != found.tokens).any():
-            result = found.diagnose(Signature(observed.tokens, observed.errors * np.nan))
+            result = found.diagnose(AnswerSignature(observed.tokens, observed.errors * np.nan))
             assert mutant.name in result.classes[0].names and result.largest is None
 
 
 def test_an_engine_that_returns_noise_is_unknown(asked):
     found, _ = asked
     rng = np.random.default_rng(0)
-    noise = Signature(rng.integers(0, 20, len(found.tokens)), rng.normal(0, 20, (len(found.tokens), 2)))
+    noise = AnswerSignature(rng.integers(0, 20, len(found.tokens)), rng.normal(0, 20, (len(found.tokens), 2)))
     result = found.diagnose(noise)
     assert result.verdict == "unknown" and result.classes[0].distance > result.limit
     with pytest.raises(OptionError, match="not one query"):
-        found.diagnose(Signature(np.full(len(found.tokens), -1), np.full((len(found.tokens), 2), np.nan)))
+        found.diagnose(AnswerSignature(np.full(len(found.tokens), -1), np.full((len(found.tokens), 2), np.nan)))
     with pytest.raises(OptionError, match="no scale"):
         found.diagnose(noise, "int8")
 

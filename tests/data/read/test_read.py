@@ -308,7 +308,7 @@ def test_dates_of_a_frame_are_queried_as_pandas_writes_them():
     pandas = pytest.importorskip("pandas")
     days = pandas.to_datetime(["2024-01-01", "2024-01-02", None])
     frame = pandas.DataFrame({"day": days, "place": ["Oslo", "Rome", "Lima"], "sky": ["sun", "fog", "sun"]})
-    assert [column.cells for column in read_cells(frame).columns][0] == ["2024-01-01", "2024-01-02", None]
+    assert read_cells(frame).columns[0].cells == ["2024-01-01", "2024-01-02", None]
     memory = byheart.memorize(frame[:2], label="sky", progress=False)
     assert memory.predict([[frame.day.astype(str)[1], "Rome"]]) == ["fog"]
     times = pandas.DataFrame(

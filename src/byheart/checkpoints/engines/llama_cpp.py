@@ -17,10 +17,12 @@ from typing import Any
 from byheart.checkpoints.engines._base import Logits, Said, Session, engine
 from byheart.checkpoints.engines.questions import read_questions, read_texts
 from byheart.checkpoints.formats.gguf import KINDS, write_gguf
+from byheart.checkpoints.proof.tensors import read_json
 from byheart.errors import ByheartError, OptionError
 
 BATCH = 4  # sequences that the server decodes side by side
 PATIENCE = 600  # seconds for one request
+RECALL_REACH = 4096  # positions of a recall checkpoint's cache: longer prompts than the suite's are not sent
 
 
 class LlamaCppSession(Session):
@@ -84,16 +86,26 @@ class LlamaCppSession(Session):
 def open_llama_cpp(folder: Path, dtype: str, options: Mapping[str, str]) -> Session:
     import xllamacpp
 
-    asked = read_questions(folder)
+    reach, end, texts = _described(folder)
     scratch: tempfile.TemporaryDirectory[str] = tempfile.TemporaryDirectory()
     try:
         path = Path(scratch.name) / "model.gguf"
-        write_gguf(folder, path, kind=dtype, texts=read_texts(folder, asked))
-        server = _serve(xllamacpp, path, asked.reach, options)
+        write_gguf(folder, path, kind=dtype, texts=texts)
+        server = _serve(xllamacpp, path, reach, options)
     except BaseException:
         scratch.cleanup()
         raise
-    return LlamaCppSession(server, scratch, asked.eos)
+    return LlamaCppSession(server, scratch, end)
+
+
+def _described(folder: Path) -> tuple[int, int, tuple[str, ...]]:
+    """Positions, end token and texts of a folder; a recall folder has no texts, and a cache as its cases need it."""
+    recall = folder / "recall.json"
+    if recall.is_file():
+        value = read_json(recall)
+        return min(int(value["context"]), RECALL_REACH), int(value["function"]["tokens"]["eos"]), ()
+    asked = read_questions(folder)
+    return asked.reach, asked.eos, read_texts(folder, asked)
 
 
 def _serve(library: Any, path: Path, reach: int, options: Mapping[str, str]) -> Any:

@@ -214,7 +214,8 @@ def _fit(
     heads = design.heads or max(needed, -(-max(used, design.hidden or 0) // step) * kv_heads)
     hidden = design.hidden or heads * design.head_dim
     if demands.apart and design.away and design.hidden is None and design.heads is None:
-        heads += kv_heads
+        # Some loaders refuse a hidden size that is not a multiple of the heads; twice as many heads always divide it.
+        heads = next(more for more in range(heads + kv_heads, 2 * heads + 1, kv_heads) if hidden % more == 0)
     if not demands.free and hidden != heads * design.head_dim:
         raise OptionError(f"--hidden-size {hidden} is not heads * head_dim = {heads} * {design.head_dim}")
     if hidden < used:

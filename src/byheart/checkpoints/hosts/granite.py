@@ -24,7 +24,8 @@ EMBEDDING, RESIDUAL, ATTENTION, LOGITS = 12.0, 0.22, 0.03125, 16.0
     "granite",
     model_type="granite",
     summary="Llama with multipliers of embeddings, branches, scores and logits",
-    scalable=True, classifies=False,
+    scalable=True,
+    classifies=False,
 )
 def granite(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     decoder = build_gated(recital, tokens, replace(design, kappa=stream_size()), Demands())

@@ -269,7 +269,8 @@ class Bounds:
         field = self
         if centre is not None:
             field = Bounds(*in_float32(self.lo - centre[1], self.hi - centre[0]), self.parts)
-        field = field.store(None)
+        slack = np.where(field.largest() > 0, rounding.norm_underflow(norm.weight, factor[0]), 0.0)
+        field = field.widen(slack).store(None)
         bias = norm.bias if norm.bias is not None and norm.bias.any() else None
         unit = field.largest() * factor[1]
         ends = unit * np.abs(norm.weight) + (0.0 if bias is None else np.abs(bias))
@@ -278,7 +279,9 @@ class Bounds:
             return Normed(_stored(field, factor, norm, store), None, factor, bias)
         kept = field.times(norm.weight, norm.weight)
         whole = kept.times(*factor)
-        return Normed(whole if bias is None else whole.add(constant(bias)).store(None), kept, factor, bias)
+        return Normed(
+            whole if bias is None else whole.add(constant(bias)).store(STORAGES["float32"]), kept, factor, bias
+        )
 
     def norm_stepwise(self, norm: Norm, store: Storage) -> Bounds:
         """RMSNorm of a short vector (a head's query or key), each step stored or not."""

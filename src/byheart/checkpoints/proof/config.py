@@ -45,6 +45,12 @@ class Rotary:
         return 1.0 if self.scaling is None else self.scaling.gain
 
     @property
+    def uncertainties(self) -> Array:
+        """How many times the error of a plain frequency each one has."""
+        base = self.theta ** (-2.0 * np.arange(self.dims // 2) / self.dims)
+        return np.ones(len(base)) if self.scaling is None else self.scaling.uncertainties(base, self.theta, self.dims)
+
+    @property
     def uncertainty(self) -> float:
         """How many times the error of a plain frequency these have."""
         return 1.0 if self.scaling is None else self.scaling.uncertainty

@@ -53,6 +53,15 @@ class RopeScaling:
         """
         return 8.0 * self.factor
 
+    def uncertainties(self, base: Array, theta: float, dims: int) -> Array:
+        """Return the same per frequency: only blended ones have it, others are kept or divided once.
+
+        >>> RopeScaling("linear", 4.0).uncertainties(np.array([1.0, 0.5]), 1e4, 4).tolist()
+        [2.0, 2.0]
+        """
+        found = self.apply(base, theta, dims)
+        return np.where((found == base) | (found == base / self.factor), 2.0, self.uncertainty)
+
     def apply(self, base: Array, theta: float, dims: int) -> Array:
         """Return the scaled frequencies.
 

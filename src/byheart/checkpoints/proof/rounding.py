@@ -94,9 +94,15 @@ def inverse_root(least: Array, most: Array, count: int, eps: float, mean: Array 
     return 1 / np.sqrt(high) * (1 - root), 1 / np.sqrt(low) * (1 + root)
 
 
+def norm_underflow(weight: Array, factor: float) -> Array:
+    """x - mean, its product with the factor and that with the weight may be flushed to zero; in units of x."""
+    share = np.divide(1.0, np.abs(weight), out=np.zeros_like(weight), where=weight != 0)
+    return np.asarray(term("underflow of a norm", UNDERFLOW * (1 + (1 + share) / factor)))
+
+
 def shared_store(size: Array, store: Storage) -> Array:
-    """One store of a channel to which several parts add up."""
-    return np.asarray(term("store of a shared channel", (store.unit + 2 * U32) * size + store.tiny))
+    """One store of a channel to which several parts add up, or a float32 that is flushed to zero."""
+    return np.asarray(term("store of a shared channel", (store.unit + 2 * U32) * size + store.tiny + UNDERFLOW))
 
 
 def shared_norm(size: Array, weight: Array, store: Storage) -> Array:

@@ -40,7 +40,7 @@ from byheart.version import __version__
 
 CLIP, MISSING = 64.0, -1
 DOCUMENT, NOISE, FAR, PROMPTS, LONGEST, COUNT = 64, 24, 256, 3, 60, 6
-# Tuned on faults put into Transformers by hand: their nearest class lies below, engines without a known fault above.
+# Chosen by hand, not tuned: a nearest class beyond the limit counts as unknown.
 SCALES = {"float32": 0.01, "bfloat16": 0.5, "float16": 0.1}
 LIMITS = {"float32": 0.3, "bfloat16": 0.5, "float16": 0.5, "tokens": 0.5}
 SAME = 0.02  # distance of signatures that one questionnaire cannot separate
@@ -69,7 +69,7 @@ class Query:
 
 
 @dataclass(frozen=True, eq=False)
-class FaultSignature:
+class AnswerSignature:
     """Tokens (rows,), MISSING where unknown; errors of two logits (rows, 2), NaN where unknown."""
 
     tokens: Ints
@@ -162,11 +162,11 @@ class Questionnaire:
             row = machine.run([said[-1]], cache)[-1]
         return said + [MISSING] * (count - len(said))
 
-    def signature(self, machine: Machine) -> FaultSignature:
+    def signature(self, machine: Machine) -> AnswerSignature:
         """Return the signature of a machine."""
         return self._join(self._rows(query, machine) for query in self.queries)
 
-    def _join(self, rows: Any) -> FaultSignature:
+    def _join(self, rows: Any) -> AnswerSignature:
         tokens, errors = [], []
         for query, exact, (found, logits) in zip(self.queries, self._logits, rows, strict=True):
             tokens.append(np.full(query.rows, MISSING) if found is None else found)
@@ -177,9 +177,9 @@ class Questionnaire:
                 shown = logits if logits.shape[1] == 2 else np.stack([logits[places, best], logits[:, self.failure]], 1)
                 off = np.clip(np.nan_to_num(shown - pair, nan=CLIP), -CLIP, CLIP)
             errors.append(off)
-        return FaultSignature(np.concatenate(tokens), np.concatenate(errors))
+        return AnswerSignature(np.concatenate(tokens), np.concatenate(errors))
 
-    def observe(self, adapter: Any) -> FaultSignature:
+    def observe(self, adapter: Any) -> AnswerSignature:
         """Return the signature of an engine; queries that the adapter cannot answer stay empty.
 
         Args:
@@ -207,7 +207,7 @@ class Questionnaire:
             return None
         return np.array([t for row in rows for t in [*row, *[MISSING] * query.count][: query.count]])
 
-    def read(self, answers: Mapping[str, Any]) -> FaultSignature:
+    def read(self, answers: Mapping[str, Any]) -> AnswerSignature:
         """Return the signature of answers by name: `tokens`, and `logits` as pairs (correct token, failure token).
 
         Raises:
@@ -239,7 +239,7 @@ class Questionnaire:
         return self._join(given())
 
     def diagnose(
-        self, observed: FaultSignature, dtype: str = "float32", *, progress: Progress = SILENT, most: int = 3
+        self, observed: AnswerSignature, dtype: str = "float32", *, progress: Progress = SILENT, most: int = 3
     ) -> Diagnosis:
         """Return the closest classes of known faults.
 
@@ -310,7 +310,7 @@ class FaultLibrary:
     tokens: Ints
     errors: Floats
 
-    def distances(self, observed: FaultSignature, scale: float) -> Floats:
+    def distances(self, observed: AnswerSignature, scale: float) -> Floats:
         """The distance of every fault, over the rows that were observed."""
         have, seen = observed.tokens != MISSING, ~np.isnan(observed.errors).any(1)
         # Rows of greedy decoding have no logits in the library.
@@ -323,14 +323,16 @@ class FaultLibrary:
             found += np.abs(mine - theirs).mean((1, 2))
         return found
 
-    def classes(self, observed: FaultSignature, distances: Floats, scale: float, most: int) -> tuple[FaultClass, ...]:
+    def classes(self, observed: AnswerSignature, distances: Floats, scale: float, most: int) -> tuple[FaultClass, ...]:
         """The nearest classes: a fault and all others whose signatures agree with its own in the observed rows."""
         have, seen = observed.tokens != MISSING, np.isnan(observed.errors)
         found, taken = list[FaultClass](), set[int]()
         for index in np.argsort(distances, kind="stable").tolist():
             if index in taken:
                 continue
-            own = FaultSignature(np.where(have, self.tokens[index], MISSING), np.where(seen, np.nan, self.errors[index]))
+            own = AnswerSignature(
+                np.where(have, self.tokens[index], MISSING), np.where(seen, np.nan, self.errors[index])
+            )
             members = [k for k in np.flatnonzero(self.distances(own, scale) <= SAME).tolist() if k not in taken]
             taken.update(members)
             order = [index, *(k for k in members if k != index)]

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from byheart.checkpoints.engines._base import find
 from byheart.checkpoints.hosts.recall.architectures import RecallOptions, recall_checkpoint
 from byheart.checkpoints.suite.cases import read_cases
 from byheart.checkpoints.suite.features.recall import oracle_source, recall_files, recall_lexicon, write_recall
+from byheart.checkpoints.suite.features.recall_prompts import absent, needle
 from byheart.checkpoints.windows.recall import RecallFunction
 from byheart.cli import commands
 from byheart.errors import OptionError
@@ -66,3 +68,18 @@ def test_a_fixture_is_proved_measured_and_verified(tmp_path: Path) -> None:
 def test_verify_without_data_needs_a_recall_folder(tmp_path: Path) -> None:
     result = CliRunner().invoke(commands, ["verify", str(tmp_path)])
     assert result.exit_code == 2 and "DATA" in result.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cache", ["F16", "Q8_0"])
+def test_llama_cpp_finds_needles(cache: str, tmp_path: Path) -> None:
+    """GGUF with Llama 3.1's factors as `rope_freqs`, and an 8-bit cache."""
+    pytest.importorskip("xllamacpp", reason="llama.cpp (xllamacpp) is not installed")
+    checkpoint, function = recall_checkpoint("llama"), RecallFunction()
+    for name, data in recall_files(checkpoint, recall_lexicon(function), "bfloat16").items():
+        (tmp_path / name).write_bytes(data)
+    prompts = [needle(function, 1000, depth, seed) for seed, depth in enumerate((1, 14, 126, 254, 980))]
+    with find("llama.cpp").open(tmp_path, "F16", {"flash": "on", "cache": cache}) as session:
+        for ids in [*prompts, absent(function, 1000, 9)]:
+            said = session.generate([ids], 4)[0]
+            assert list(said.ids) == function.continuation(ids, 4) and min(said.margins) > 20

@@ -174,8 +174,8 @@ def _scaling(host: RecallHost, wish: RecallOptions) -> Mapping[str, Any] | None:
         return None
     if kind == "llama3":
         return LLAMA_3_1
-    factor = max(host.context / ORIGINAL, 1.0)
-    return yarn(factor, ORIGINAL) if kind == "yarn" else {"rope_type": "linear", "factor": factor}
+    factor = host.context / ORIGINAL if host.context > ORIGINAL else 4.0
+    return yarn(factor, int(host.context / factor)) if kind == "yarn" else {"rope_type": "linear", "factor": factor}
 
 
 def _slow_enough(host: RecallHost, function: RecallFunction, scaling: Mapping[str, Any] | None) -> None:

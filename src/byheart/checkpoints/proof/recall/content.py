@@ -135,7 +135,7 @@ def match_gaps(
         bits, query = _query(q, rows, layout, wrong, store)
         full, start, none = _keys(k, rows, layout, bits, wrong, store)
         for total, vectors in ((held, full), (sink, start), (empty, none)):
-            total.add(query, vectors, float(theta[f]), (distances - 1) * shape.rotary.uncertainty)
+            total.add(query, vectors, float(theta[f]), (distances - 1) * float(shape.rotary.uncertainties[f]))
             if not bits:
                 total.scores += scale * (query.middle[0] * np.conj(vectors.middle[0]) * turn).real
         if bits:

@@ -54,6 +54,7 @@ def read_distance(
     total = float(size_q @ size_k)
     sums = 2 * rounding.score_sum(shape.head_dim, total)
 
+    doubtful = theta * shape.rotary.uncertainties
     waves = _waves(tuple(theta.tolist()), distances)
 
     def scores(block: int) -> Array:
@@ -73,9 +74,7 @@ def read_distance(
             turned = (waves[block] * np.exp(-1j * theta * wanted)).real[: len(kept)][kept]
             chord = np.sqrt(np.maximum(2 - 2 * turned, 0.0)) + 2.0**-24
             error = (chord * size_k + 2 * error_k) @ common + 2 * (size_q @ error_k) + sums
-            error = error + rounding.frequency_error(
-                (others + wanted) * shape.rotary.uncertainty, theta @ (size_q * size_k)
-            )
+            error = error + rounding.frequency_error(others + wanted, doubtful @ (size_q * size_k))
             error = scale * error + rounding.own(1 + scale * total)
             error = error + stores[0] * (abs(best) + np.abs(score) + 2 * error)
             error = error + 2 * rounding.score_underflow(store)

@@ -74,7 +74,7 @@ def write_recall(
     """
     target = Path(folder)
     own = {"context": context, "key_length": key_length, "rope_scaling": rope_scaling, "window": window}
-    wish = _options(own | options)
+    wish = _options({name: value for name, value in own.items() if value is not None} | options)
     check_folder(target)
     with progress.stage("computing the checkpoint"):
         checkpoint = recall_checkpoint(architecture, wish)
@@ -105,7 +105,7 @@ def write_recall(
 
 def _options(given: dict[str, Any]) -> RecallOptions:
     """The options that were given; names of other kinds' fields are refused."""
-    renamed = {"theta": "rope_theta"}
+    renamed = {"theta": "rope_theta", "scaling": "rope_scaling"}
     wish = {renamed.get(name, name): value for name, value in given.items() if value is not None}
     known = {field.name for field in fields(RecallOptions)}
     strange = sorted(set(wish) - known)

@@ -11,7 +11,7 @@ from byheart.checkpoints.proof.decoder import Layer
 from byheart.checkpoints.suite.machine import Machine
 
 # What a fault is about; every list uses these names.
-FAMILIES = ("attention", "batch", "mlp", "norms", "positions", "precision", "wiring")
+FAMILIES = ("attention", "batch", "blocks", "mlp", "norms", "positions", "precision", "wiring")
 
 
 @dataclass(frozen=True)

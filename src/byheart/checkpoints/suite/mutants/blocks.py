@@ -13,7 +13,7 @@ from byheart.checkpoints.proof.config import LayerKind, Rotary
 from byheart.checkpoints.suite.machine import Tensor
 from byheart.checkpoints.suite.mutants._base import Mutant, changed, wrapped
 
-FAMILY = "blocks"
+KINDS, SCALES, NORMS, POSITIONS = "attention", "wiring", "norms", "positions"  # families of mutants
 
 
 def mutants(decoder: StockDecoder) -> Iterator[Mutant]:
@@ -39,7 +39,7 @@ def _kinds(decoder: StockDecoder) -> Iterator[Mutant]:
     def with_kinds(name: str, change: Callable[[LayerKind], LayerKind]) -> Iterator[Mutant]:
         changed_kinds = tuple(map(change, kinds))
         if changed_kinds != kinds:
-            yield Mutant(name, FAMILY, changed(decoder, shape=replace(shape, kinds=changed_kinds)))
+            yield Mutant(name, KINDS, changed(decoder, shape=replace(shape, kinds=changed_kinds)))
 
     windows = {kind.window for kind in kinds}
     rotated = [kind.rotary for kind in kinds if kind.rotary is not None]
@@ -63,7 +63,7 @@ def _kinds(decoder: StockDecoder) -> Iterator[Mutant]:
     )
     if len(set(kinds)) > 1:
         turned = kinds[1:] + kinds[:1]
-        yield Mutant("kinds of layers shifted by one", FAMILY, changed(decoder, shape=replace(shape, kinds=turned)))
+        yield Mutant("kinds of layers shifted by one", KINDS, changed(decoder, shape=replace(shape, kinds=turned)))
 
 
 def _multipliers(decoder: StockDecoder) -> Iterator[Mutant]:
@@ -72,22 +72,22 @@ def _multipliers(decoder: StockDecoder) -> Iterator[Mutant]:
         if getattr(shape, name) != 1:
             words = name.replace("_", " ")
             one: Any = {name: 1.0}
-            yield Mutant(f"{words} ignored", FAMILY, changed(decoder, shape=replace(shape, **one)))
+            yield Mutant(f"{words} ignored", SCALES, changed(decoder, shape=replace(shape, **one)))
             near: Any = {name: 1.05 * getattr(shape, name)}
-            yield Mutant(f"{words} 1.05 times", FAMILY, changed(decoder, shape=replace(shape, **near)))
+            yield Mutant(f"{words} 1.05 times", SCALES, changed(decoder, shape=replace(shape, **near)))
     if shape.residual_scale != 1:
         for branch in ("attention", "mlp"):
             yield _step(
-                decoder, f"residual scale ignored after the {branch}",
+                decoder, SCALES, f"residual scale ignored after the {branch}",
                 add=lambda step, h, b, at, branch=branch: h + b if at == branch else step(h, b, at),
             )  # fmt: skip
         yield _step(
-            decoder, "residual scale also applied to the stream",
+            decoder, SCALES, "residual scale also applied to the stream",
             add=lambda step, h, b, at: step(h * shape.residual_scale, b, at),
         )  # fmt: skip
     if shape.score_scale is not None:
         plain = replace(shape, score_scale=None)
-        yield Mutant("scores scaled by the head's dimension", FAMILY, changed(decoder, shape=plain))
+        yield Mutant("scores scaled by the head's dimension", SCALES, changed(decoder, shape=plain))
 
 
 def _all_heads(decoder: StockDecoder) -> Iterator[Mutant]:
@@ -101,10 +101,10 @@ def _all_heads(decoder: StockDecoder) -> Iterator[Mutant]:
         by_head = wide.reshape(*wide.shape[:-1], -1, d).pow(2).mean(-1, keepdim=True)
         return (by_head + norm.eps).sqrt().expand(*by_head.shape[:-1], d).reshape(wide.shape)
 
-    yield _step(decoder, "norms of queries and keys by head, not over all heads", size=each_head)
+    yield _step(decoder, NORMS, "norms of queries and keys by head, not over all heads", size=each_head)
     for part in ("q", "k"):
         yield _step(
-            decoder, f"norm of all {part} skipped",
+            decoder, NORMS, f"norm of all {part} skipped",
             norm=lambda step, x, norm, at, part=part: x if at == part else step(x, norm, at),
         )  # fmt: skip
 
@@ -118,18 +118,18 @@ def _scaled_rope(decoder: StockDecoder) -> Iterator[Mutant]:
     def of(other: Rotary) -> Callable[..., Tensor]:
         return lambda step, _: torch.from_numpy(frequencies(other))
 
-    yield _step(decoder, "rope scaling ignored", frequencies=of(plain), rotary_gain=lambda step, _: 1.0)
-    yield _step(decoder, "frequencies of rope scaling ignored", frequencies=of(plain))
+    yield _step(decoder, POSITIONS, "rope scaling ignored", frequencies=of(plain), rotary_gain=lambda step, _: 1.0)
+    yield _step(decoder, POSITIONS, "frequencies of rope scaling ignored", frequencies=of(plain))
     if rotary.scaling.kind != "linear":
         factor = rotary.scaling.factor
         yield _step(
-            decoder, "every frequency divided by the factor",
+            decoder, POSITIONS, "every frequency divided by the factor",
             frequencies=lambda step, _: torch.from_numpy(frequencies(plain)) / factor,
         )  # fmt: skip
     if rotary.gain != 1:
-        yield _step(decoder, "yarn's factor of cos and sin missing", rotary_gain=lambda step, _: 1.0)
-        yield _step(decoder, "yarn's factor twice", rotary_gain=lambda step, r: step(r) ** 2)
+        yield _step(decoder, POSITIONS, "yarn's factor of cos and sin missing", rotary_gain=lambda step, _: 1.0)
+        yield _step(decoder, POSITIONS, "yarn's factor twice", rotary_gain=lambda step, r: step(r) ** 2)
 
 
-def _step(decoder: StockDecoder, name: str, **steps: Callable[..., Any]) -> Mutant:
-    return Mutant(name, FAMILY, wrapped(decoder, **steps))
+def _step(decoder: StockDecoder, family: str, name: str, **steps: Callable[..., Any]) -> Mutant:
+    return Mutant(name, family, wrapped(decoder, **steps))
