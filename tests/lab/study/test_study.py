@@ -106,9 +106,8 @@ def test_a_newer_study_is_refused(tmp_path):
     study = create_study(path, TINY)
     study.storage.set_study_user_attr(study.study_id, "format", 99)
     study.storage.set_study_user_attr(study.study_id, "byheart", "9.9.9")
-    with pytest.raises(
-        FileFormatError, match=r"written by byheart 9\.9\.9 \(format 99\).*pip install --upgrade byheart"
-    ):
+    refusal = r"written by byheart 9\.9\.9 \(format 99\).*pip install --upgrade byheart"
+    with pytest.raises(FileFormatError, match=refusal):
         open_study(path)
 
 
