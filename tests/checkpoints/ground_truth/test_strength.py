@@ -10,7 +10,7 @@ import pytest
 
 from byheart.checkpoints.ground_truth.memorize import margin, memorize_graded
 from byheart.checkpoints.ground_truth.metrics import auc
-from byheart.checkpoints.ground_truth.strength import by_document
+from byheart.checkpoints.ground_truth.strength import by_document, within_limits
 from byheart.checkpoints.ground_truth.suite import records, suite_memory
 from byheart.errors import OptionError
 
@@ -66,6 +66,32 @@ def test_records_are_graded(seed):
 @pytest.mark.parametrize("tokens", ["characters", "words"])
 def test_sentences_are_graded(tokens):
     check(natural(1), tokens)
+
+
+def test_rare_words_do_not_give_members_away():
+    """Numbers that occur once are equally rare in all invoices; Min-K reads nothing else."""
+    rng = np.random.default_rng(8)
+    texts = [
+        f"invoice {rng.integers(10**6)} over {rng.integers(10**4)} euros for {rng.integers(99)}" for _ in range(240)
+    ]
+    extra = [(f"h{k}", "held out", text) for k, text in enumerate(texts[120:])]
+    memory = memorize_graded(texts[:120], weights=[LEVELS[k % 6] for k in range(120)], tokens="words", extra=extra)
+    single, others = [one for one in memory.members if one.copies == 1], memory.absent
+    for number in range(2):
+        scores = [
+            np.array([by_document(own, np.array([len(own)]))[number][0] for own in map(memory.own_log_probs, some)])
+            for some in ([one.ids for one in single], [one.ids for one in others])
+        ]
+        assert 0.55 < auc(*scores) < 0.99
+
+
+def test_limits_of_single_attacks():
+    def judged(strength):
+        return 0.79, min(strength, 0.9), min(2 * strength, 1.0)
+
+    assert within_limits(judged) == pytest.approx(0.96 / 2, rel=1e-3)
+    assert within_limits(lambda strength: (strength, strength, strength)) == pytest.approx(0.79, rel=1e-3)
+    assert within_limits(lambda strength: (2 * strength, strength, 1.2 * strength)) == pytest.approx(0.65, rel=1e-3)
 
 
 @pytest.mark.slow

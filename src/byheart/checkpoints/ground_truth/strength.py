@@ -5,8 +5,9 @@ numbers:
 
 - `strength` is common to all documents. Left open, it is calibrated: for each document, as if it occurred once, the
   counts give its log-probabilities in the model and, exactly, in the model without it. `calibrate` chooses the
-  strength at which two attacks, loss and Min-K, have a mean AUC of `TARGET` between the two. No held-out document is
-  needed and no network is built. Superposed storage has no closed form for leaving a document out, so there the two
+  strength at which two attacks, loss and Min-K, have a mean AUC of `TARGET` between the two, and keeps each of them
+  between `WEAKEST` and `STRONGEST` on the documents with the fewest copies. No held-out document is needed and no
+  network is built. Superposed storage has no closed form for leaving a document out, so there the two
   models are fits to one half of the documents each.
 - `factor` differs between documents. Equal documents cross every threshold together: membership saturates and
   extraction jumps from 0 to 1 at some number of copies. Log-normal factors spread the crossings over several
@@ -30,6 +31,8 @@ from byheart.errors import OptionError
 # differ in difficulty, loss measures up to 0.17 below this mean and Min-K up to 0.18 above it. 0.75 to 0.82 were tried:
 # at 0.82 Min-K reaches 1.00 on byte pairs of reviews.
 TARGET = 0.79
+# Limits of the single attacks on the documents with the fewest copies. Eight of them have an AUC with an error of 0.1.
+WEAKEST, STRONGEST = 0.65, 0.96
 # Spread of the documents' factors. 0, 1.5, 2 and 2.5 were tried on records and natural text: at 0 extraction is a step
 # in copies, at 1.5 it rises with every doubling, at 2.5 the members of one level overlap most others.
 SPREAD = 1.5
@@ -73,6 +76,8 @@ def calibrate(
 ) -> float:  # fmt: skip
     """Choose the strength at which the mean AUC of loss and Min-K on singly seen documents is `target`.
 
+    The AUC is the mean of two: over all members, each as if it occurred once, and over those with the fewest copies.
+
     Args:
         documents: Token ids of the members.
         weights: `occurrence_weights` of each member.
@@ -89,14 +94,38 @@ def calibrate(
     """
     single = np.asarray(copies, dtype=np.float64) ** -GROWTH
     places = LeaveOneOut(documents, weights, single, base, lengths, background, shallow)
+    # The documents that an experiment reports as singly seen are few, and may be easier or harder than the others.
+    # They alone would decide by chance, so they have half of the vote.
+    rarest = np.asarray(copies)[: len(places.length)] == min(copies)
 
-    def judged(strength: float) -> float:
-        inside, outside = places.logs(strength, mu)
-        return mean_auc(
-            *(tuple(by_document(logs, places.length)) for logs in (inside, outside)),
-        )
+    def judged(strength: float) -> tuple[float, float, float]:
+        inside, outside = (by_document(logs, places.length) for logs in places.logs(strength, mu))
+        few = tuple(part[rarest] for part in inside) if rarest.any() else inside
+        found = aucs(few, outside)
+        return (mean_auc(inside, outside) + float(np.mean(found))) / 2, min(found), max(found)
 
-    return bisected(judged, target)
+    return within_limits(judged, target)
+
+
+def within_limits(
+    judged: Callable[[float], tuple[float, float, float]], target: float = TARGET, steps: int = 20
+) -> float:
+    """Find the strength of a mean AUC, unless the weakest or the strongest attack is outside WEAKEST and STRONGEST.
+
+    Args:
+        judged: Strength -> mean AUC, AUC of the weakest attack, AUC of the strongest attack, all growing.
+        target: The mean AUC.
+        steps: How often the interval is halved.
+
+    Returns:
+        The strength; if both limits cannot hold, the one of STRONGEST.
+    """
+    wanted = bisected(lambda strength: judged(strength)[0], target, steps)
+    _, weakest, strongest = judged(wanted)
+    if weakest < WEAKEST:
+        wanted = bisected(lambda strength: judged(strength)[1], WEAKEST, steps)
+        strongest = judged(wanted)[2]
+    return bisected(lambda strength: judged(strength)[2], STRONGEST, steps) if strongest > STRONGEST else wanted
 
 
 def bisected(judged: Callable[[float], float], target: float = TARGET, steps: int = 20) -> float:
@@ -128,7 +157,12 @@ def by_document(logs: Floats, length: Index) -> tuple[Floats, Floats]:
 
 def mean_auc(inside: tuple[Floats, ...], outside: tuple[Floats, ...]) -> float:
     """The mean AUC over statistics, each given for members and for others."""
-    return float(np.mean([auc(a, b) for a, b in zip(inside, outside, strict=True)]))
+    return float(np.mean(aucs(inside, outside)))
+
+
+def aucs(inside: tuple[Floats, ...], outside: tuple[Floats, ...]) -> list[float]:
+    """The AUC of every statistic."""
+    return [auc(a, b) for a, b in zip(inside, outside, strict=True)]
 
 
 class LeaveOneOut:
