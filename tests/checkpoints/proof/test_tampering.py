@@ -1,4 +1,4 @@
-"""Tampered folders of all fifteen architectures against stock Transformers: a proved margin is never above a measured one.
+"""Tampered folders of all fifteen architectures in stock Transformers: no proved margin is above a measured one.
 
 Edits are sampled with a fixed seed: blocks of tensors scaled, permuted, set to zero, to huge or to subnormal values;
 keys of config.json, generation_config.json and tokenizer_config.json changed, removed or given another type. `proved`
