@@ -178,7 +178,8 @@ def picture(path: Path, found: list[Measured], ks25: dict[int, dict[str, float]]
                 axes.plot(list(ks25), [k[what] for k in ks25.values()], "^-", color=colour(3), label="ks25")
             old = [(n, o[what]) for n, _, o in series[0] if o]
             if old:
-                axes.plot([n for n, _ in old], [v for _, v in old], "s-", color=colour(5), label="parity (before)")
+                name = "parity (previous version)"
+                axes.plot([n for n, _ in old], [v for _, v in old], "s-", color=colour(5), label=name)
             for place, (classes, points) in enumerate(zip(kinds, series, strict=True)):
                 values = [c[what] for _, c, _ in points]
                 name = "compact" if len(kinds) == 1 else f"compact, C = {classes}"
@@ -191,9 +192,9 @@ def picture(path: Path, found: list[Measured], ks25: dict[int, dict[str, float]]
         ]
         words = f"4.90·√N: folds fixed beforehand, C = {kinds[0]}"
         sized.plot(sizes, [LIMIT * r for r in roots], "--", color=colour(6), label=words)
-        sized.plot(sizes, least, ":", color=colour(7), label="the hardest labels need at least this")
+        sized.plot(sizes, least, ":", color=colour(7), label="worst-case lower bound")
         beside = f"; ks25, parity: C = {kinds[0]}" if len(kinds) > 1 else f", C = {kinds[0]}"
-        label_axes(sized, f"Parameters that know N rows by heart{beside}", "N", "parameters")
+        label_axes(sized, f"Parameters that memorize N rows{beside}", "N", "parameters")
         label_axes(timed, "Build and proof", "N", "processor seconds")
         sized.legend()
         timed.legend()
@@ -208,7 +209,7 @@ def main() -> None:
     parser.add_argument("--efforts", default="normal")
     parser.add_argument("--objective", default="parameters")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--parity", action="store_true", help="the version before, from git's history, in the same run")
+    parser.add_argument("--parity", action="store_true", help="also measure the previous version, from git's history")
     parser.add_argument("--ks25", default="100,300", help="sizes at which ks25 is built; empty for none")
     parser.add_argument("--picture", type=Path, help="draw it here, and keep the numbers beside it")
     parser.add_argument("--redraw", action="store_true", help="only --picture, from the numbers beside it")

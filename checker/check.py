@@ -954,6 +954,7 @@ def convert(value, kind):
 
 NEXT = object()  # in place of a label: every next token is one
 SEQUENCES = ["sequence", "sequences", "tokens", "text", "input", "premise", "sentence", "name", "x"]
+TEXTS = ["sequence", "sequences", "tokens", "text", "premise", "sentence"]  # the whole input, beside other columns
 LABELS = ["label", "labels", "y", "target", "class", "output", "answer"]
 DOCUMENTS = ["text", "story", "document", "doc", "content", "body", "sentence", "review", "premise"]
 DOCUMENTS += ["tokens", "sequence", "input"]
@@ -1013,7 +1014,8 @@ def columns(names, memory, flags):
     if memory.distributions and memory.task != "causal":
         return ["context"], ["next"]
     target = [flags.label_column] if flags.label_column else []
-    chosen = flags.sequence_column or usual(DOCUMENTS if memory.distributions else SEQUENCES, target)
+    known = DOCUMENTS if memory.distributions else SEQUENCES if memory.task == "causal" or len(names) == 2 else TEXTS
+    chosen = flags.sequence_column or usual(known, target or usual(LABELS, []))
     if memory.distributions:
         labelled = not flags.sequence_column and usual(LABELS, chosen)
         need(not labelled, "DATA has labels, which FILE is not asked: name --sequence-column if its texts alone count")

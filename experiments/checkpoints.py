@@ -4,7 +4,7 @@
 
 `engines`: every installed engine recites the fixture of the built-in text, in every type it has. `mutants`: every
 architecture against the table, the two lists that are kept apart and the list of parts (two minutes of a processor
-each). `picture`: one window's way through a Llama. Both tables end with the commit that they were made at.
+each). `picture`: one window's way through a Llama. Both tables end with the commit that they were measured at.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def shows_logits(engine: str, dtype: str, options: dict[str, str]) -> bool:
 
 
 def engine_table(room: Path) -> str:
-    rows = [["engine", "type", "flavour, settings", "right", "least lead (nats)", "logits off by (nats)"]]
+    rows = [["engine", "type", "flavour, settings", "correct", "least margin (nats)", "logits off by (nats)"]]
     folders = {flavour: room / flavour for flavour in ("parabola", "quantized")}
     for flavour, folder in folders.items():
         write_unproved(folder, "llama", flavour=flavour)
@@ -83,9 +83,10 @@ def made_at() -> str:
 
 
 def mutant_tables(room: Path, names: list[str]) -> Iterator[str]:
-    """The tables after each architecture: a page that is looked at meanwhile is never empty."""
-    rows = [["architecture", "faults", "wrong tokens", "wrong logits", "unnoticed", "harmless changes survived",
-             "held-out faults", "noticed", "reported faults", "noticed", "parts", "covered"]]  # fmt: skip
+    """The tables after each architecture: a page that is read in the meantime is never empty."""
+    rows = [["architecture", "faults", "incorrect tokens", "incorrect logits", "undetected",
+             "harmless changes survived", "held-out faults", "detected", "reported faults", "detected", "parts",
+             "covered"]]  # fmt: skip
     lists = (mutants_of, held_out_faults.mutants, reported.mutants, decoder_parts.parts)
     unnoticed: dict[str, list[str]] = {}
     for name in names:
@@ -109,7 +110,7 @@ def mutant_tables(room: Path, names: list[str]) -> Iterator[str]:
 
 
 def write_unproved(folder: Path, name: str, **options: Any) -> None:
-    """A fixture's checkpoint with its expected logits; what they would be worth without the proof is not asked here."""
+    """A fixture's checkpoint with its expected logits; their value without the proof is not measured here."""
     memory = fixture_memory(architecture=name)
     memory.to_huggingface(folder, name, **options)
     content = expected(folder, read_questions(folder), memory.lexicon, {}, ())

@@ -34,7 +34,7 @@ def small_memory(classes: int) -> tuple[list[int], list[int], LabelMemory]:
 
 
 def draw_hash(path: Path) -> None:
-    """What bends make of the numbers of tokens, and of sums of two of them."""
+    """Plot the images of token numbers under bends, and of sums of two of them."""
     rng, tokens = random.Random(3), list(range(64))
     phi = [64.0 * t for t in tokens]
     for _ in range(3):
@@ -55,7 +55,7 @@ def draw_hash(path: Path) -> None:
 
 
 def draw_bands(path: Path) -> None:
-    """Where the ids of four labels end: each label in a band of its own."""
+    """Where the ids of four labels end: each label in a separate band."""
     ids, labels, memory = small_memory(4)
     folds = len(memory.blocks) - 2
     apart = max(-int(b) // int(w * w) for w, b in memory.reading.rows if w)  # type: ignore[call-overload]
@@ -68,7 +68,7 @@ def draw_bands(path: Path) -> None:
             axes.plot(min(h, 3.5), rng.uniform(0, 1), ".", color=colour(y), markersize=5)
         for k in range(3):
             axes.axvline(k + 0.5, color=colour(7), linewidth=0.8, linestyle="--")
-        title = f"{COUNT} keys of four labels (colours) behind {folds} folds: each in the band of its label"
+        title = f"{COUNT} keys of four labels (colours) after {folds} folds: each in the band of its label"
         label_axes(axes, title, "number of the band", "", log=False)
         axes.set_yticks([])
         axes.set_xlim(min(-0.6, min(ends) - 0.1), 3.6)
@@ -94,7 +94,7 @@ def draw_zigzag(path: Path) -> None:
 
 
 def draw_trap(path: Path) -> None:
-    """The map of one fold, and where a range of values is behind three of them."""
+    """The map of one fold, and the image of a range of values after three of them."""
     top, share = 100.0, 0.2
     figure = new_figure(columns=2, width=4.6, height=3.4)
     left, right = figure.axes
@@ -104,7 +104,7 @@ def draw_trap(path: Path) -> None:
         left.plot([0, edge / 2], [0, edge / 2], color=colour(0), label="stays")
         left.plot([edge / 2, edge], [edge / 2, 0], color=colour(2), label="reflected")
         left.plot([edge, top], [0, edge - top], color=colour(1), label="trapped for good")
-        label_axes(left, "v - relu(2v - T)", "v, in front", "v, behind", log=False)
+        label_axes(left, "v - relu(2v - T)", "v, before", "v, after", log=False)
         left.legend()
         span = top
         steps: list[StreamBlock] = []
@@ -138,7 +138,7 @@ def draw_selector(ids: list[int], first: StreamBlock, path: Path) -> None:
 
 
 def heights(memory: LabelMemory, x: int) -> list[int]:
-    """What the stream holds in front of every block behind the selector, and at the end."""
+    """Plot the stream before every block after the selector, and at the end."""
     z = int(memory.blocks[0](x))  # type: ignore[call-overload]
     found = [z]
     for block in memory.blocks[1:]:
@@ -163,7 +163,7 @@ def draw_keys(ids: list[int], labels: list[int], memory: LabelMemory, path: Path
             if len(alive) < len(found):
                 axes.plot(len(alive) - 1, alive[-1], "x", color=colour(6), markersize=6)
         axes.axhspan(1, 1.15, color=colour(1), alpha=0.12)
-        label_axes(axes, "Forty keys: what stands above 1 is trapped (x), the others stay", "level", "v / T", log=False)
+        label_axes(axes, "Forty keys: values above 1 are trapped (x), the others stay", "level", "v / T", log=False)
         save(figure, path)
 
 
@@ -210,7 +210,7 @@ def draw_cells(path: Path) -> None:
 
 
 def draw_lens(path: Path) -> None:
-    """Clusters of four, two to a line: where the lines send them, and what the last folds see of them."""
+    """Clusters of four, two to a line: their images under the lines, and the input of the last folds."""
     rng = random.Random(6)
     starts = sorted(rng.sample(range(0, 1 << 26, 1 << 12), 16))
     ids = [start + x for start in starts for x in sorted(rng.sample(range(64), 4))]
@@ -239,12 +239,12 @@ def draw_lens(path: Path) -> None:
         edges = [e / FINE for e in found.chain.edges if e <= FINE]
         for k, (a, b) in enumerate(zip(edges, [*edges[1:], 1.1], strict=True)):
             right.axvspan(a, b, color=colour(found.chain.trapped if k % 2 else 1 - found.chain.trapped), alpha=0.12)
-        label_axes(right, "the same ids at the fine places", "v / width", "cluster", log=False)
+        label_axes(right, "the same ids at the fine positions", "v / width", "cluster", log=False)
         save(figure, path)
 
 
 def draw_pins(path: Path) -> None:
-    """Pairs at random places: each line meets two changes of the label at two edges, however narrow their gaps."""
+    """Pairs at random positions: each line meets two changes of the label at two edges, however narrow their gaps."""
     rng = random.Random(4)
     starts = sorted(rng.sample(range(0, 1 << 26, 1 << 12), 14))
     ids = [start + x for start in starts for x in (0, 1 + rng.randrange(6))]

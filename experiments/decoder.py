@@ -75,12 +75,12 @@ def counting(texts: list[str], docs: Path, arguments: argparse.Namespace) -> Non
 
 def with_entropy(rows: Any) -> Distributions:
     contexts = load(*rows, task=rows.task, target="distribution").distributions
-    _ = contexts.entropy  # computed when it is first asked for
+    _ = contexts.entropy  # computed on first use
     return contexts
 
 
 def fastest(run: Any, times: int = 20) -> tuple[Any, float]:
-    """What it gives, and the shortest of some times in seconds of the processor."""
+    """Return the result, and the shortest of some times in seconds of the processor."""
     best = float("inf")
     for _ in range(times):
         started = time.process_time()
@@ -147,7 +147,7 @@ def largest_sampled(texts: list[str], size: int) -> str:
     )
 
 
-# --- Theorem 1's documents: what they force, and what is built for them
+# --- Theorem 1's documents: the lower bound, and the built decoders
 
 
 def hard(texts: list[str], docs: Path, arguments: argparse.Namespace) -> None:
@@ -278,7 +278,7 @@ def parameters(texts: list[str], docs: Path, arguments: argparse.Namespace) -> N
 
 
 def harder(texts: list[str], arguments: argparse.Namespace) -> str:
-    """What more effort finds at the largest size; nothing if none is asked for."""
+    """Return the result of more effort at the largest size; empty if not requested."""
     if not arguments.hard:
         return ""
     size = max(arguments.documents)
@@ -328,7 +328,7 @@ PARTS: dict[str, Any] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stories", help="JSON Lines or text file with at least as many documents as asked for")
+    parser.add_argument("stories", help="JSON Lines or text file with at least the requested number of documents")
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--documents", nargs="+", type=int, default=list(range(100, 1001, 100)))
     parser.add_argument("--neurons", nargs="+", type=int, default=[2**k for k in range(2, 10)])

@@ -23,7 +23,7 @@ FACTOR = 1.2
 
 
 def parts(decoder: StockDecoder) -> Iterator[Mutant]:
-    """One mutant per part; the family says what kind of part it is."""
+    """One mutant per part; the family names the kind of part."""
     for depth, layer in enumerate(decoder.layers):
         for path in _tensors(layer):
             make = each_layer(decoder, lambda layer, path=path: _scaled(layer, path), only=depth)
@@ -47,7 +47,7 @@ def parts(decoder: StockDecoder) -> Iterator[Mutant]:
 
 def _invisible(decoder: StockDecoder, path: tuple[str, ...]) -> bool:
     """A key's bias adds the same number to all scores of a query, which softmax does not see, unless keys turn; a norm
-    of queries and keys takes their size away."""
+    of queries and keys removes their size."""
     attention = decoder.layers[0].attention
     normed = path in (("attention", "q", "weight"), ("attention", "k", "weight")) and attention.q_norm is not None
     return normed or (path == ("attention", "k", "bias") and decoder.shape.rotary is None)
@@ -93,7 +93,7 @@ def _heads(decoder: StockDecoder, depth: int) -> Iterator[Mutant]:
                 changes: dict[str, Any] = {part: replace(old, weight=weight, bias=bias)}
                 return replace(layer, attention=replace(layer.attention, **changes))
 
-            normed = part in "qk" and attention.q_norm is not None  # a head's norm takes its size away
+            normed = part in "qk" and attention.q_norm is not None  # a head's norm removes its size
             yield Mutant(
                 f"{part} of head {head}, layer {depth}", "heads", each_layer(decoder, change, only=depth), normed
             )

@@ -1,4 +1,4 @@
-"""Puts what a script measured into a page of the documentation, between two marks."""
+"""Writes a script's measurements into a page of the documentation, between two marks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def insert(page: Path, name: str, text: str) -> None:
-    """Replaces what stands between `<!-- numbers: name -->` and the next `<!-- end -->`."""
+    """Replaces the text between `<!-- numbers: name -->` and the next `<!-- end -->`."""
     mark = f"<!-- numbers: {name} -->"
     before, start, rest = page.read_text(encoding="utf-8").partition(f"{mark}\n")
     _, end, after = rest.partition("<!-- end -->")

@@ -1,4 +1,4 @@
-"""The pictures of docs/gallery.md: runs the page's own code, from top to bottom, and keeps what it draws.
+"""The pictures of docs/gallery.md: runs the page's own code, from top to bottom, and saves its figures.
 
     python experiments/gallery.py [--docs FOLDER]
 

@@ -1,8 +1,8 @@
 """Forty-two more faults, kept apart from the table: an estimate for faults that nobody has thought of.
 
 They were written down before the listeners (`hosts/listening.py`) were designed, though their results were
-seen while listeners were tuned, so the estimate is friendly. A fault that moves from `survived` to noticed by a change
-made for its sake must move to the table.
+seen while listeners were tuned, so the estimate is optimistic. A fault that moves from `survived` to detected by a
+change for its sake must move to the table.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _attention(mutant: Callable[..., Mutant], decoder: StockDecoder) -> Iterator
 
 
 def _louder_queries(a: StockAttention, factor: float) -> StockAttention:
-    """Queries times a factor, behind their norm where they have one."""
+    """Queries times a factor, after their norm where they have one."""
     if a.q_norm is not None:
         return replace(a, q_norm=replace(a.q_norm, weight=factor * a.q_norm.weight))
     bias = None if a.q.bias is None else factor * a.q.bias

@@ -1,11 +1,11 @@
 """The numbers and pictures of docs/research/ks25.md: guaranteed and measured sizes, and how they grow.
 
     python experiments/ks25.py                    everything, a few minutes
-    python experiments/ks25.py length bits        only these parts (a wrong name lists them)
+    python experiments/ks25.py length bits        only these parts (an unknown name lists them)
     python experiments/ks25.py --docs FOLDER      write into another folder
 
 Every part builds networks, certifies them (a network that is not proved stops the script), writes its table between the
-markers of ks25.md and draws its picture.
+markers of ks25.md and plots its picture.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def number(value: float) -> str:
 
 
 def sizes(docs: Path) -> None:
-    """Every construction and form on data of one size: what was guaranteed, what came out."""
+    """Every construction and form on data of one size: guaranteed and measured sizes."""
     N, n, d, C = 200, 8, 4, 10
     rows, labels = vectors(N, n, d), classes(N, C)
     short, each = vectors(40, n, d), classes((40, n), C)
@@ -215,12 +215,12 @@ def total(docs: Path) -> None:
         axes = figure.axes[0]
         axes.plot(counts, held, marker(0) + "-", color=colour(0), label=f"ks25, all bits of all weights: N^{slope:.2f}")
         axes.plot(counts, need, ":", color="#000000", label="N·log2 C: no network below")
-        label_axes(axes, "Bits: what the network stores and what the labels carry", "sequences N", "bits")
+        label_axes(axes, "Bits: stored by the network and carried by the labels", "sequences N", "bits")
         axes.legend()
     save(figure, docs / "pictures" / "ks25-total.png")
 
 
-# --- shapes: eq. (4) stored as it stands, and Remark 3.1
+# --- shapes: eq. (4) as printed, and Remark 3.1
 
 
 def shapes(docs: Path) -> None:

@@ -1,7 +1,7 @@
 """Fewer neurons than contexts: start in closed form, then polish every weight by L-BFGS.
 
 The closed form with m < n neurons is a least-squares fit of the target logits. All its weights (embedding, positions,
-attention, both layers) then descend the cross-entropy together, which is what the paper trains with Adam.
+attention, both layers) then descend the cross-entropy together, as the paper does with Adam.
 
 The gradient of the cross-entropy with respect to every weight is written in NumPy. Weights travel as one flat vector;
 `flatten` and `unflatten` keep to the order of `Decoder.matrices`. byheart itself builds nothing this way: the script is
@@ -107,7 +107,7 @@ def _derivative(activation: Activation, x: Floats) -> Floats:
 
 
 class _Reading:
-    """The reader's forward pass, with what its gradient needs."""
+    """Run the reader's forward pass and keep the inputs of its gradient."""
 
     def __init__(self, reader: ContextReader, contexts: Distributions) -> None:
         self.reader, self.tokens = reader, contexts.tokens
@@ -158,7 +158,7 @@ class _Reading:
         return [embedding, positions, self.gathered.T @ error, *heads]
 
     def _head(self, head: AttentionHead, shares: Floats, error: Floats, inner: Floats) -> tuple[Floats, Floats]:
-        """Gradients of keys and query; adds what flows to the embedded tokens into `inner`."""
+        """Gradients of keys and query; adds the gradient of the embedded tokens to `inner`."""
         last = self.plain[self.rows, self.last]
         query = last @ head.query
         direct = np.einsum("ntd,nd->nt", self.plain, error)
@@ -185,7 +185,7 @@ START_FLOOR = 3e-2  # gentle target logits to start from: steep ones saturate th
 
 
 class Start(StrEnum):
-    """Where the neurons stand before polishing."""
+    """Return the neurons before polishing."""
 
     DIRECTIONS = "directions"  # one in the direction of each of m chosen contexts
     RANDOM = "random"
@@ -208,10 +208,10 @@ def few_neurons(
 ) -> DecoderFit:
     """A decoder with `neurons` ≤ n neurons, polished until its gap is below 0.9·`fraction` of the entropy.
 
-    Several starts are tried; if none gets there, the best is returned and the certificate will say so.
+    Several starts are tried; if none succeeds, the best is returned and the certificate reports it.
     """
     if not 1 <= neurons <= contexts.count:
-        raise OptionError(f"neurons={neurons}: polishing takes 1 to {contexts.count} (the number of contexts)")
+        raise OptionError(f"neurons={neurons}: polishing needs 1 to {contexts.count} (the number of contexts)")
     target = 0.9 * allowed_gap(contexts, fraction)
     fits: list[tuple[float, DecoderFit]] = []
     for attempt, style in enumerate(STARTS):

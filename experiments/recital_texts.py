@@ -1,10 +1,10 @@
-"""Recitals of many kinds of texts, in every architecture: sizes, seconds, proved leads, what Transformers says.
+"""Recitals of many kinds of texts, in every architecture: sizes, seconds, proved margins, the output of Transformers.
 
     python experiments/recital_texts.py RESULTS.jsonl [--texts song,code,…] [--sizes …] [--architectures …] [--recite]
     python experiments/recital_texts.py RESULTS.jsonl --table [--docs FOLDER]
 
-A line of RESULTS.jsonl per text, size and architecture; what is there already is not measured again, so that the script
-can be stopped. `--table` puts a summary into docs/research/checkpoints.md. A text is one that is made here, or a file
+A line of RESULTS.jsonl per text, size and architecture; existing lines are not measured again, so that the script
+can be stopped. `--table` puts a summary into docs/research/checkpoints.md. A text is generated here, or a file
 (`.jsonl`: its column `text`, documents joined by line breaks; `FILE:START` begins at a character). With `--recite`
 Transformers recites every folder: three types, eager and sdpa, with and without a cache, batched with left padding.
 """
@@ -82,7 +82,7 @@ def _scripts() -> str:
 
 
 def _repeats() -> str:
-    """Passages of 150 characters, drawn again and again, with a few characters of their own between."""
+    """Passages of 150 characters, sampled repeatedly, with a few distinct characters between."""
     drawn, prose = random.Random(11), _prose()
     passages = [prose[k * 400 : k * 400 + 150] for k in range(4)]
     return " ".join(f"{drawn.choice(passages)} [{drawn.randrange(100)}]" for _ in range(40))
@@ -139,7 +139,7 @@ MADE = {
 
 
 def text_of(name: str) -> str:
-    """A text by its name: made here, or from a file."""
+    """Return a text by its name: generated here, or from a file."""
     if name in MADE:
         return MADE[name]()
     path, _, start = name.partition(":")
@@ -202,7 +202,7 @@ def wanted(wish: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
 
 
 def table(path: Path) -> str:
-    """Per architecture and size, over all texts: the largest file, the longest time, the least leads."""
+    """Per architecture and size, over all texts: the largest file, the longest time, the least margins."""
     rows = [
         [
             "architecture",
@@ -212,7 +212,7 @@ def table(path: Path) -> str:
             "build and prove s",
             *TYPES,
             "8 bits",
-            "Transformers: right, least lead",
+            "Transformers: correct, least margin",
         ]
     ]
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

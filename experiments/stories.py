@@ -17,13 +17,13 @@ TEN = replace(WORDS, max_length=10)
 
 
 def dataset(texts: Sequence[Document], tokenizer: Tokenizer = TEN) -> Dataset:
-    """The data set of the texts' prefixes; `.distributions` are what follows them."""
+    """The data set of the texts' prefixes; `.distributions` are those of the next tokens."""
     table = as_table(texts, tokenizer)
     return load(*table, task=table.task, target="distribution")
 
 
 def token_rows(data: Dataset) -> npt.NDArray[np.int64]:
-    """A row of token numbers for each document, with -1 after its end: what the laboratory trains on."""
+    """A row of token numbers for each document, with -1 after its end: the laboratory's training data."""
     number = {token: k for k, token in enumerate(data.vocabulary)}
     whole = [[*row, labels[-1]] for row, labels in zip(data.sequences(), data.label_values(), strict=True)]
     longest = max(map(len, whole))

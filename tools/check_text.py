@@ -1,4 +1,4 @@
-"""Check what people read: phrases to avoid, spelling of links, length of pages. `python tools/check_text.py`
+"""Check the prose of the project: phrases to avoid, spelling of links, length of pages. `python tools/check_text.py`
 
 Prints one line per finding (file, line, phrase, replacement) and exits with 1 if there is any. Standard library only.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LONGEST_PAGE = 1500  # words; longer pages mix two kinds of page
 
-# Phrase -> what the field writes. Identifiers are not searched, only comments, strings and prose.
+# Phrase -> replacement. Identifiers are not searched, only comments, strings and prose.
 PHRASES = {
     r"(?:is|are|was|were) asked\b(?! for)": "is queried, is evaluated",
     r"told apart": "distinguished",
@@ -31,6 +31,18 @@ PHRASES = {
     r"\bin front of\b": "before",
     r"\bstands? behind\b": "follows",
     r"\bknows? (?:it|them|its \w+) by heart": "memorizes, stores",
+    r"\bknows? (?:N|\d+|many) \w+ by heart": "memorizes",
+    r"cannot be asked": "cannot be evaluated",
+    r"\bask(?:s|ing)? (?:a|the|this) (?:memory|network|file)\b": "query, evaluate, predict with",
+    r"\bthe reason says\b": "the reason states",
+    r"\bshare of right\b": "share of correct",
+    r"\btakes? the place of\b": "replaces",
+    r"\bstands? in (?:clusters|front)\b": "forms clusters; is before",
+    r"\bleft away\b": "omitted",
+    r"\blately\b": "recently",
+    r"\bof which it is made\b": "its parts",
+    r"\bwhat is left of\b": "the rest of",
+    r"\bwhat is allowed\b": "the limit",
 }
 
 # Documents in which words are quoted or generated from papers.
@@ -109,8 +121,9 @@ def long_pages(paths: list[Path]) -> list[str]:
 
 
 def main() -> int:
-    modules = sorted((ROOT / "src").rglob("*.py"))
-    found = [*phrases([*pages(), *modules]), *links(pages()), *long_pages(pages())]
+    read = [("src", "*.py"), ("src", "*.js"), ("src", "*.jinja"), ("experiments", "*.py")]
+    sources = [path for folder, names in read for path in sorted((ROOT / folder).rglob(names))]
+    found = [*phrases([*pages(), *sources]), *links(pages()), *long_pages(pages())]
     print("\n".join(found) or "texts: no findings")
     return 1 if found else 0
 

@@ -124,7 +124,7 @@ def test_other_code_has_other_seals(
 def test_a_foreign_file_is_refused_and_left_alone(memory: Memory, data: Dataset, tmp_path: Path) -> None:
     kept = tmp_path / "thesis.txt"
     kept.write_text("my work")
-    with pytest.raises(FileFormatError, match="does not hold the seals"):
+    with pytest.raises(FileFormatError, match="does not contain the seals"):
         prove(memory, data, EvaluationPlan(kept=kept))
     assert kept.read_text() == "my work"
 

@@ -61,7 +61,7 @@ SCENARIOS = [
     Scenario("cut.csv", "text,label\na b c,1\nb a c,2\n", "--tokens words --max-length 2"),
     Scenario("fill.csv", "text,label\na b c,1\na,2\n", "--tokens words --max-length 2 --pad #"),
     Scenario("columns.csv", "a,b,y\n1,2,x\n01,2,z\n", "--sequence-column a --sequence-column b", {
-        "": 2, "--sequence-column a --sequence-column b --label-column y": 0,
+        "--sequence-column a --sequence-column b --label-column y": 0,
     }),
     Scenario("all.csv", "a,b,y\n1,2,x\n01,2,z\n", "--sequence-column *", {"--sequence-column * --label-column y": 0}),
     Scenario("typed.csv", "a,b,y\n1,2,x\n3,2,z\n", "--sequence-column * --token-type int", {

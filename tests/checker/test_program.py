@@ -145,7 +145,7 @@ def test_columns_are_never_left_to_the_file(tmp_path):
     [
         ("name,colour", "next-token", ("name", "colour")),
         ("label,text", "next-token", ("text", "label")),
-        ("Y,X,more", "next-token", ("X", "Y")),
+        ("Y,text,more", "next-token", ("text", "Y")),
         ("text,next", "causal", ("text", None)),
         ("text,answer", "causal", ("text", "answer")),
     ],
@@ -162,6 +162,13 @@ def test_columns_are_guessed_as_byheart_guesses_them(names, task, chosen, tmp_pa
     place = names.split(",").index
     assert cell == "abcd"[place(chosen[0])] * 3
     assert label is check.NEXT if chosen[1] is None else label == "abcd"[place(chosen[1])] * 3
+
+
+def test_columns_that_are_not_clear_must_be_named(tmp_path):
+    """byheart takes all columns but the label's; the second checker guesses less."""
+    data = table(tmp_path, "Y,X,more\naaa,bbb,ccc\n")
+    assert byheart.read(data).selection.sequence_columns == ("X", "more")
+    assert second(write(tmp_path, lookup(COLOURS)), data).status == 2
 
 
 def test_strings_stay_strings(tmp_path):

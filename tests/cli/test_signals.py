@@ -45,8 +45,10 @@ def stopped(program: str, number: int, folder: Path) -> int:
     """The status of a program that gets a signal in the middle of its work."""
     environment = {**os.environ, "PYTHONPATH": str(Path(byheart.__file__).parents[1])}
     process = subprocess.Popen(
-        [sys.executable, "-c", program], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", program], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True,
+        # A shell starts background jobs with SIGINT ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     time.sleep(0.05)
     process.send_signal(number)

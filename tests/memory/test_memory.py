@@ -66,7 +66,7 @@ def test_the_page_evaluates_a_file(memory, tmp_path):
     names: dict = {}
     exec(compile(code, str(page), "exec"), names)
     memory.save(tmp_path / "m")
-    answers = [names["ask"](tmp_path / "m", word) for word in WORDS]
+    answers = [names["predict"](tmp_path / "m", word) for word in WORDS]
     assert answers == ["animal", "deed", "animal", {"tuple": ["two", 2]}]
 
 

@@ -135,7 +135,7 @@ def test_wrong_rows_are_explained():
     assert said[1] == (1, "Row 2, “b”, has no label. Type one, or remove the row.")
     assert "no word" in said[2][1] and "nothing to memorize" in said[3][1] and "square brackets" in said[4][1]
     assert "25 tokens" in said[5][1] and "longer than 60" in said[6][1] and "32 different labels" in said[7][1]
-    assert found[8]["remarks"] == ["row 2 says the same as row 1 and is counted once"] and found[8]["agree"] == 2
+    assert found[8]["remarks"] == ["row 2 equals row 1 and is counted once"] and found[8]["agree"] == 2
 
 
 def test_sizes_grow_like_a_root():

@@ -133,13 +133,13 @@ def ask(tab, word: str) -> str:
 def test_from_letters_to_the_label(open_page):
     tab = open_page(five())
     titles = walk(tab)
-    expected = ["Every letter gets a number", "Every word gets an id of its own", "Neighbours share a line"]
+    expected = ["Every letter gets a number", "Every word gets a distinct id", "Neighbours share a line"]
     assert titles[:5] == [*expected, "Every row in its label’s cell", "Tokens become numbers"]
     order = ["One number for every token", "Attention adds the row up", "The row is one number now", "The group’s line"]
     assert [t for t in titles if t in order] == order and titles[-1] == "One logit for every label"
     assert sum(t.startswith("Fold ") for t in titles) >= 3
     for word, label in FIVE:
-        tab.click(f'[aria-label="ask for row {[w for w, _ in FIVE].index(word) + 1}"]')
+        tab.click(f'[aria-label="predict row {[w for w, _ in FIVE].index(word) + 1}"]')
         assert tab.input_value("#question") == word
         assert tab.inner_text(".answer") == f"Answer: {label}, as labelled."
     assert (
@@ -164,7 +164,7 @@ def test_numbers_in_view_are_those_of_the_layers(open_page, tmp_path):
 
     arguments = ["verify", str(tmp_path / "words.byheart"), str(tmp_path / "words.csv")]
     assert CliRunner().invoke(commands, arguments, catch_exceptions=False).exit_code == 0
-    tab.click('[aria-label="ask for row 4"]')
+    tab.click('[aria-label="predict row 4"]')
     shown = []
     while tab.is_enabled(".next"):
         tab.click(".next")
@@ -221,7 +221,7 @@ def test_rows_are_edited(open_page, tmp_path):
     tab.fill('[aria-label="word of row 2"]', "dog")
     tab.fill('[aria-label="label of row 2"]', "<i>pet</i>")
     tab.wait_for_function("document.querySelector('#status').innerText.includes('4 labels')")
-    tab.click('[aria-label="ask for row 2"]')
+    tab.click('[aria-label="predict row 2"]')
     tab.locator(".chapter").last.click()
     assert tab.inner_text(".answer") == "Answer: <i>pet</i>, as labelled."
     tab.click("#add")
@@ -232,7 +232,7 @@ def test_rows_are_edited(open_page, tmp_path):
     tab.keyboard.type("deity")
     tab.wait_for_function("document.querySelector('#status').innerText.includes('6 rows')")
     tab.click('[aria-label="remove row 1"]')
-    tab.click('[aria-label="ask for row 5"]')
+    tab.click('[aria-label="predict row 5"]')
     tab.locator(".chapter").last.click()
     assert tab.inner_text(".answer") == "Answer: deity, as labelled."
     with tab.expect_download() as handed:

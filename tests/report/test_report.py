@@ -39,7 +39,7 @@ def shown_numbers(page: str) -> dict[str, int]:
 
 
 def test_numbers_equal_the_summary(memory, page):
-    assert "gives every token a number of its own" in page
+    assert "gives every token a distinct number" in page
     printed, shown = memory.summary(), shown_numbers(page)
     assert {"N", "n", "C", "contexts", "parameters", "total_bits", "max_bits", "width", "depth"} <= set(shown)
     assert shown == {field: printed[field] for field in shown}
@@ -69,7 +69,7 @@ def test_data_cannot_break_out(page):
 def test_large_networks_are_not_carried(memory, monkeypatch):
     monkeypatch.setattr("byheart.report.page.LIVE_LIMIT", 100)
     page = render(memory)
-    assert "The live picture is left out" in page and "<script" not in page
+    assert "The live picture is omitted" in page and "<script" not in page
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a construction is: a name, a theorem, tasks, options, a guarantee, and a builder from data to network."""
+"""Constructions: a name, a theorem, tasks, options, a guarantee, and a builder from data to network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOT_ASSUMED = "not true of this data, and not assumed:"  # how a note begins tha
 
 @dataclass(frozen=True)
 class Construction:
-    """What a builder returns: a network, the options as resolved, and notes about the build.
+    """The result of a builder: a network, the resolved options, and notes about the build.
 
     `facts` are numbers about the build (a condition number, a rank) that are shown and not kept in the file.
 
@@ -89,13 +89,13 @@ READERS: dict[type, Callable[[Any], Any]] = {bool: _boolean, int: _whole}
 
 @dataclass(frozen=True)
 class Listing:
-    """What people see of a construction."""
+    """The public description of a construction."""
 
     summary: str
     paper: str
     tasks: tuple[str, ...]
     options: dict[str, str]  # name -> default and meaning
-    words: str = ""  # what it does and when to use it
+    words: str = ""  # its description and its use
 
 
 # (dataset, *, seed, progress, **options) -> Construction; with `texts`: (script, vocabulary, unknown, **options)
@@ -121,14 +121,14 @@ class Recipe:
     options: tuple[Option, ...]
     builder: Builder
     assumptions: tuple[str, ...] = ()  # about the data; where one fails, building raises an AssumptionError
-    words: str = ""  # what it does and when to use it, a paragraph for people
+    words: str = ""  # its description and its use, a paragraph
     formula: str = ""  # the name of the upper bound in `byheart.theory` that predicts its size, if there is one
-    order: int = 1000  # its place in tables: the rows of KS25's Table 1 first
+    order: int = 1000  # its order in tables: the rows of KS25's Table 1 first
     distributions: bool = False  # whether targets may be distributions; documents are then its data
     texts: bool = False  # whether it is built from whole texts, as a recital, and not from rows, as a network
     floats: bool = False  # whether float types hold all its numbers, so that it can be exported
     plan: Plan | None = None  # how many parameters it will have, before anything is built, where that is known
-    kernels: Callable[[], tuple[Any, ...]] = _exact_kernels  # what a build compiles on first use
+    kernels: Callable[[], tuple[Any, ...]] = _exact_kernels  # compiled by a build on first use
 
     @property
     def listing(self) -> Listing:

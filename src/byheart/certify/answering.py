@@ -7,7 +7,7 @@ user's own folder (`own_key`), of everything that its answers depend on:
 
     the code of byheart · the network · the arithmetic · the part's inputs · the labels that these must get
 
-It is written once all rows of the part were answered as labelled. So whoever cannot read the key cannot make a seal,
+It is written once all rows of the part were answered as labelled. So nobody without the key can forge a seal,
 and a seal for other rows, labels, weights or code is the seal of another part: nothing has to be compared, and a forged
 or foreign file is as good as an empty one. Whoever can read the key can as well change the installed byheart. A verdict
 that rests on seals states this, with the number of rows. The file is removed when the proof is done; it is not a
@@ -153,7 +153,7 @@ def _evaluated(
 def _elsewhere(
     network: AnyNetwork, inputs: Inputs, floats: str | None, budget: Budget | None
 ) -> tuple[Places, str, int]:
-    """`_answers` in another process, within what is left of the budget; and what it spent."""
+    """Run `_answers` in another process, within the rest of the budget; also return the spent work."""
     with limited(budget) as spent:
         found, how = _answers(network, inputs, floats, SILENT)
         return found, how, 0 if spent is None else spent.work
@@ -197,7 +197,7 @@ class Seals:
 
     path: Path
     key: bytes = field(repr=False)
-    about: bytes  # of what all parts have in common
+    about: bytes  # common to all parts
     known: set[str]
 
     @staticmethod
@@ -208,11 +208,11 @@ class Seals:
 
     @staticmethod
     def open(path: Path, network: AnyNetwork, floats: str | None) -> Seals:
-        """The seals of `path`, which is made if it is not there; a FileFormatError for a file of another kind."""
+        """Open the seals of `path`, create the file if it is missing; a FileFormatError for a file of another kind."""
         try:
             stored = path.read_bytes() if path.exists() else b""
             if stored and not stored.startswith(HEAD):
-                raise FileFormatError(f"{path} does not hold the seals of a proof; give --resume another name")
+                raise FileFormatError(f"{path} does not contain the seals of a proof; give --resume another name")
             if not stored:
                 path.write_bytes(HEAD)
         except OSError as error:
@@ -235,7 +235,7 @@ class Seals:
         return made.hexdigest()
 
     def add(self, seal: str) -> None:
-        """Written at once, on a line of its own, so that what was cut off before harms nothing."""
+        """Write the seal at once, on a separate line, so that an earlier interrupted write does no harm."""
         with self.path.open("ab") as file:
             file.write(f"\n{seal}\n".encode())
             file.flush()
@@ -284,7 +284,7 @@ def _state_folder() -> Path:
 
 @cache
 def _code() -> str:
-    """A digest of every source file of byheart: a seal that other code made is not one of this code."""
+    """A digest of every source file of byheart: a seal written by other code is invalid for this code."""
     made, root = hashlib.sha256(), Path(__file__).resolve().parents[1]
     for path in sorted(root.rglob("*.py")):
         made.update(path.relative_to(root).as_posix().encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())

@@ -28,7 +28,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Witness:
-    """A place where the network is wrong: class indices, -1 for none (or for a label that is not a class)."""
+    """An input with an incorrect answer: class indices, -1 for none (or for a label that is not a class)."""
 
     row: int
     position: int | None
@@ -60,7 +60,7 @@ class Gap:
         return self.lower if self.upper is None else (self.lower + self.upper) / 2
 
     def summary(self) -> dict[str, Any]:
-        """Plain numbers for people."""
+        """Return plain numbers for display."""
         gap = max(0.0, self.middle)
         return {
             "entropy": self.entropy,
@@ -163,7 +163,7 @@ class Certificate:
         )
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return the HTML that a notebook shows."""
         facts = [
             ("scope", self.count_words),
             ("guarantee", self.promise),
@@ -181,7 +181,7 @@ class Certificate:
 
     @staticmethod
     def from_dict(value: Any) -> Certificate:
-        """The certificate that a file carries: a record of what was proved then, not a proof."""
+        """Read the certificate of a file: a record of an earlier proof, not a proof."""
         gap = isinstance(value, Mapping) and "gap" in value  # a field of memories of distributions alone
         only(value, "certificate", *_STORED, *(("gap",) if gap else ()))
         return Certificate(

@@ -41,7 +41,7 @@ MIXERS = {
     "average": "token averaging",
     "table": "an exact network that names rows of a table",
 }
-UNANSWERABLE = -3  # in place of a class number: whatever the network answers here is wrong
+UNANSWERABLE = -3  # instead of a class number: every answer of the network is incorrect here
 Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -50,7 +50,7 @@ Mask = npt.NDArray[np.bool_]
 class RowSubset:
     """The evaluated rows as a subset of all given rows.
 
-    numbers: the place of each evaluated row among all of them (None: its own); left_out: why others are skipped -> how
+    numbers: the index of each evaluated row among all of them (None: its own); left_out: why others are skipped -> how
     many; place: how people find a row; unanswerable: why the memory cannot answer some evaluated rows, for the message.
     """
 
@@ -67,7 +67,7 @@ class RowSubset:
 
 @dataclass(frozen=True)
 class Record:
-    """A file's statements about itself: compared with what is found, never believed.
+    """A file's own record: compared with the measured values, never trusted.
 
     The network must keep the recorded guarantee, whoever recorded it. The guarantee must also be the theorem's own
     where the two are `comparable`: for all memorized rows, in a file of this version. A `claim` of None on either side
@@ -280,7 +280,7 @@ def _evaluate_distributions(
 ) -> _Outcome:
     """The gap, proved by enclosures: one statement about all rows together.
 
-    Proved, they all agree. Refuted, those differ that have a context with more than its share of what is
+    Proved, they all agree. Refuted, those differ that have a context with more than its share of the gap that is
     allowed; there is always one.
     """
     if not isinstance(network, DecoderNetwork):
@@ -330,7 +330,7 @@ def _as_tokens(network: DecoderNetwork, dataset: Dataset) -> Distributions:
 
 
 def _in_places(mask: Mask, network: DecoderNetwork, dataset: Dataset, contexts: Distributions) -> Mask:
-    """A mask over contexts, in the places of the labels; False where there is no label."""
+    """Return a mask over contexts, in the order of the labels; False where there is no label."""
     prefixes = network.prefixes(dataset.inputs)
     number = {contexts.prefix(k): k for k in range(contexts.count)}
     of_prefix = [number.get(tuple(token for token in row if token >= 0), -1) for row in prefixes.tokens.tolist()]
@@ -355,7 +355,7 @@ def _rows(mask: Mask) -> Mask:
 
 
 def _first_incorrect(wrong: Mask, found: Places, dataset: Dataset, subset: RowSubset) -> tuple[str, Witness]:
-    """The first place where the answer is not the label, in words and as class numbers."""
+    """Return the first input whose answer is not the label, in words and as class numbers."""
     place = tuple(int(k) for k in np.argwhere(wrong)[0])
     row = subset.number(place[0])
     position = place[1] if len(place) > 1 and place[0] not in subset.unanswerable else None

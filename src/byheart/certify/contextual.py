@@ -51,7 +51,7 @@ class ContextWitness:
 
 @dataclass(frozen=True)
 class ContextCertificate:
-    """What was checked, and what came out: `proved`, the network is an (r, δ)-contextual mapping on these sequences.
+    """The result of a check: if `proved`, the network is an (r, δ)-contextual mapping on these sequences.
 
     r and delta are the given ones, or where none are given, the largest absolute id and the smallest distance
     of different contexts (None where there is only one context). `fingerprint` is that of the sequences.
@@ -73,7 +73,7 @@ class ContextCertificate:
     sequence_ids: tuple[Fraction, ...] = field(default=(), repr=False)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return the HTML that a notebook shows."""
         scope = f"{self.rows:,} sequences, {self.tokens:,} tokens, {self.contexts:,} contexts"
         facts = [("scope", scope), ("arithmetic", self.arithmetic)]
         return card(f"{self.verdict.value}: {self.reason}", facts, tone=tone_of(self.verdict))
@@ -147,7 +147,7 @@ def certify_contexts(
 
 @dataclass(frozen=True)
 class _EvaluatedToken:
-    """One evaluated token: its place, its context, and the network's outputs."""
+    """One evaluated token: its position, its context, and the network's outputs."""
 
     row: int
     position: int

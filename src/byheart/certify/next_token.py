@@ -1,9 +1,9 @@
-"""What is proved about decoders: a bound on the gap 𝓛 - 𝓗, and which token has the highest logit, by enclosures.
+"""Proofs about decoders by enclosures: a bound on the gap 𝓛 - 𝓗, and the token with the highest logit.
 
-First every context is enclosed with float64 balls; where these leave the question open, the widest contexts are redone
-with arb balls, at 128 bits and then twice as many again and again, until the question is decided or the ceiling is met.
+First every context is enclosed with float64 balls; where these do not decide, the widest contexts are redone
+with arb balls, at 128 bits and then with doubled precision, until they decide or the ceiling is reached.
 Labels that float64 balls leave open are redone in the same way. The checker sees the decoder's weights and the data,
-nothing of how they were made.
+not the builder.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ FLOATS = "float64 balls with proved rounding bounds"
 
 @dataclass(frozen=True, eq=False)
 class GapProof:
-    """What was proved about a decoder and its contexts; the checker makes a certificate of it.
+    """A proof about a decoder and its contexts; the checker turns it into a certificate.
 
     The gap 𝓛 - 𝓗 in nats lies in [gap_lower, gap_upper]; `labels_proved` counts the contexts for which a most frequent
     next token provably has the highest logit, `labels_refuted` those for which another one provably has it; `labels`
     has 1, -1 or (open) 0 for each. `tokens` is how many tokens are predicted: the weight of all contexts. `beyond`
-    states which contexts provably take more of the gap than their weight's share of what is allowed.
+    states which contexts provably exceed their weight's share of the allowed gap.
     """
 
     verdict: Verdict
@@ -204,14 +204,14 @@ def _widest(rows: list[_Row], allowed: Any, gap: Any) -> Ints:
         harmless = upper_float(allowed) * 2.0**-10 / len(rows)
         return order[: max(1, int((widths > harmless).sum()))]
     margin = abs(float((gap - allowed).mid())) / 2
-    left = np.cumsum(widths[order][::-1])[::-1]  # what this and all narrower contexts add up to
+    left = np.cumsum(widths[order][::-1])[::-1]  # the sum over this and all narrower contexts
     return order[: max(1, int((left > margin).sum()))]
 
 
 def _open_labels(
     logits: Logits, products: int, contexts: Distributions, entropies: list[Any], rows: list[_Row], progress: Progress
 ) -> list[str]:
-    """Decides labels that float64 balls left open, if there are not too many; returns what was done."""
+    """Decides labels that float64 balls left open, if there are not too many; returns the method."""
     done = []
     for bits in (FIRST, 2 * FIRST):
         chosen = np.array([i for i, row in enumerate(rows) if not row.label], dtype=np.int64)

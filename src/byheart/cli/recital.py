@@ -274,12 +274,16 @@ def _lead(values: Mapping[str, float | None]) -> str:
 
 
 def verify_checkpoint(
-    folder: str, data: str, flags: DataFlags, as_json: bool, quiet: bool, progress: Progress,
+    folder: str, data: str | None, flags: DataFlags, as_json: bool, quiet: bool, progress: Progress,
     ambiguous: str | None = None, weight_column: str | None = None,
 ) -> int:  # fmt: skip
-    """`verify DIR DATA`: proves from config and tensors alone that every place of DATA is answered, with its margin;
-    of a classifier, every row."""
-    if _is_classifier(folder):
+    """`verify DIR [DATA]`: prove from config and tensors alone that every place of DATA is answered, with its margin;
+    of a classifier, every row. Without DATA, the documents are those of the fixture's expected.json."""
+    if data is None:
+        texts = expected_texts(folder)
+        with progress.stage("proving"):
+            certificate = verify_folder(folder, texts, ambiguous=ambiguous or "distribution")
+    elif _is_classifier(folder):
         table = flags.read(data, Task.NEXT_TOKEN, progress)
         rows = read_rows(folder, table.sequences, table.labels, table.tokens)
         with progress.stage("proving"):
@@ -297,6 +301,18 @@ def verify_checkpoint(
         for line in lines[:1] if quiet else lines:
             show.line(show.console(), line)
     return 0 if certificate.verdict is Verdict.PROVED else 1
+
+
+def expected_texts(folder: str) -> list[str]:
+    """The documents of a fixture's expected.json; an error where the folder has none."""
+    try:
+        content = json.loads((Path(folder) / "expected.json").read_text(encoding="utf-8"))
+        texts = [document["text"] for document in content["documents"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{folder} has no expected.json with documents; name the memorized texts as DATA") from error
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise DataError(f"{folder}: expected.json has no texts; name the memorized texts as DATA")
+    return texts
 
 
 def _is_classifier(folder: str) -> bool:

@@ -86,16 +86,19 @@ def command(
       byheart verify names.byheart names.csv
       byheart verify codes.onnx codes.csv                (a deployed table: proved from the file's own tables)
       byheart verify tiny-qwen3 poem.txt                 (a checkpoint folder: its margin, proved from its tensors)
-      byheart verify tiny-recall                         (a recall folder: proved for every prompt, so no DATA)
+      byheart verify tiny-qwen3                          (a fixture: its own documents; recall: every prompt)
       byheart verify names.byheart renamed.csv --sequence-column first --label-column country --json
     """
     progress = progress_for(as_json, quiet)
-    if data is None:
-        return _verify_recall(file, as_json, quiet, progress)
     if Path(file).is_dir():
+        from byheart.checkpoints.proof.recall import is_recall
         from byheart.cli.recital import verify_checkpoint
 
+        if data is None and is_recall(file):
+            return _verify_recall(file, as_json, quiet, progress)
         return verify_checkpoint(file, data, flags, as_json, quiet, progress, ambiguous, weight_column)
+    if data is None:
+        raise click.UsageError("Missing argument 'DATA': only checkpoint folders bring their own")
     if ambiguous or weight_column:
         raise OptionError("--ambiguous and --weight-column apply to checkpoint folders only; leave them out")
     if is_onnx(file):
@@ -115,10 +118,8 @@ def command(
 
 def _verify_recall(folder: str, as_json: bool, quiet: bool, progress: Progress) -> int:
     """A recall folder, whose function is total: every prompt is proved, so there is no DATA."""
-    from byheart.checkpoints.proof.recall import certify_recall, is_recall
+    from byheart.checkpoints.proof.recall import certify_recall
 
-    if not is_recall(folder):
-        raise click.UsageError("Missing argument 'DATA': only folders of the kind recall are proved without it")
     with progress.stage("proving"):
         certificate = certify_recall(folder)
     if as_json:

@@ -1,15 +1,15 @@
 """A limit on work and memory: an untrusted file must not fill the machine or run for ever.
 
 Code that evaluates such a file runs inside `with limited(budget)`. The engines then estimate a job's cost beforehand
-(one input is tried, metered step by step, and counts for all), and refuse with a BudgetError what goes beyond. The unit
+(one input is tried, metered step by step, and counts for all), and raise a BudgetError beyond the budget. The unit
 of work is one product of two 56-bit limbs; a core does a hundred million to a billion of them in a second, so that the
 usual budget is about ten minutes.
 
 Inside `limited`, a job that grows on inputs which were not tried is stopped by the limit on memory: the fast engine's
 buffers are sized by its longest number.
 
-Data of one's own has no budget, but the machine has: `check_room` refuses rows that will not fit into what is free,
-while there still is something free.
+The user's own data has no budget, but memory is finite: `check_room` refuses rows that exceed the free memory,
+before they fill it.
 
     >>> with limited(Budget(work=10)) as spent:
     ...     spent.spend(8)
@@ -28,7 +28,7 @@ from pathlib import Path
 from byheart.errors import BudgetError
 
 LIMB = 56
-PADDING = 1 << 23  # places that rows may be padded to, whatever their own length
+PADDING = 1 << 23  # positions that rows may be padded to, whatever their own length
 TIMES = 64  # or this many times their tokens
 AT_ONCE = 2048  # numbers of the greatest length that the engines may hold together: 256 inputs with a few registers
 
@@ -43,7 +43,7 @@ class Budget:
 
 @dataclass
 class Meter:
-    """What was spent so far of a budget."""
+    """The spent part of a budget."""
 
     budget: Budget
     work: int = 0
@@ -91,7 +91,7 @@ def check_padding(rows: int, length: int, tokens: int) -> None:
         found.hold(256 * places)  # an index, a mask and a point with its numbers for each of them
 
 
-ROW_BYTES, TOKEN_BYTES = 300, 40  # what memorizing and proving add for a row and its tokens, at most (measured)
+ROW_BYTES, TOKEN_BYTES = 300, 40  # added by memorizing and proving for a row and its tokens, at most (measured)
 
 
 def check_room(rows: int, tokens: int) -> None:

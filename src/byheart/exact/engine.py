@@ -62,7 +62,7 @@ def run(steps: Sequence[Step], values: Values, progress: Progress = SILENT, name
 
 
 def _estimate(steps: Sequence[Step], values: Values, small: bool) -> None:
-    """Inside a budget, one input is tried with a meter and counts for all of them; so does the room for its result."""
+    """Inside a budget, one input is tried with a meter and counts for all of them; so does its result's memory."""
     limit = meter()
     if limit is None:
         return

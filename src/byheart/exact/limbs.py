@@ -57,7 +57,7 @@ def carry(acc, size, lanes):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def place(acc, k, shift, j, y):  # type: ignore[no-untyped-def]
-    """Adds y · 2^shift to limb k of lane j. A left shift that wraps around is harmless: its low 56 bits are right."""
+    """Adds y · 2^shift to limb k of lane j. A left shift that wraps around is harmless: its low 56 bits are correct."""
     acc[k, j] += (y << shift) & MASK
     acc[k + 1, j] += y >> (56 - shift)
 
@@ -66,7 +66,7 @@ def place(acc, k, shift, j, y):  # type: ignore[no-untyped-def]
 def add_term(acc, base, limbs, size, digit, shift, mode, lanes):  # type: ignore[no-untyped-def]
     """acc[base + k] += digit · 2^shift · limbs[k].
 
-    Mode 0: no shift and a small digit, so the product fits in one limb's room. Mode 1: a small digit, so the product
+    Mode 0: no shift and a small digit, so the product fits in one limb. Mode 1: a small digit, so the product
     fits in 64 bits and its two halves go to two limbs. Mode 2: digits of up to 28 bits, so each limb is multiplied in
     halves of 28 bits; their products stay below 2^56.
     """
@@ -152,7 +152,7 @@ def execute(  # type: ignore[no-untyped-def]
             length[target[i]] = 0
             low[target[i]] = 0
             continue
-        size = most - least + 1  # one more limb than any term reaches: it takes the carries and the sign
+        size = most - least + 1  # one more limb than any term reaches: it receives the carries and the sign
         if size > acc.shape[0]:
             return i
         for k in range(size):

@@ -1,4 +1,4 @@
-"""Exact numbers: Python integers, and dyadic rationals m·2^e for what is not an integer.
+"""Exact numbers: Python integers, and dyadic rationals m·2^e for other numbers.
 
 An integer is always a plain `int`; a `Dyadic` always has a fractional part, so every number has one form
 and `==` is exact. A float enters by one door, `from_float`, without loss; anywhere else it is a TypeError.

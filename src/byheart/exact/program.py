@@ -5,8 +5,8 @@ short: a value that is only carried (weight 1, no bias, known not to be negative
 name points at the old register; and a wide block is done unit by unit, so that memory does not grow with its width.
 
 A weight m·2^e is cut into digits below 2^28; a digit d at bit position p becomes a term (d, p // 56, p % 56), that is
-limb offset and shift inside a limb. `cost` bounds what a term adds to an accumulator, in units of 2^56, so that the
-kernel can decide when carries must be propagated before 64 bits overflow.
+limb offset and shift inside a limb. `cost` bounds the amount that a term adds to an accumulator, in units of 2^56, so
+that the kernel can decide when carries must be propagated before 64 bits overflow.
 
 Registers are the memory of a run (each holds a number of thousands of bits per input), so few are used: a register is
 free again as soon as no channel of the stream is named after it. The invariant while compiling: `stream[c]` is the
@@ -164,7 +164,7 @@ def _block(asm: _Assembler, step: Block, stream: list[int]) -> list[int]:
 def _wide_block(asm: _Assembler, step: Block, stream: list[int]) -> list[int]:
     """One hidden register for all units in turn: each is computed, added to the channels it feeds, and overwritten.
 
-    The outputs need registers of their own, because later units still read the stream as it was before the block.
+    The outputs need separate registers, because later units still read the stream as it was before the block.
     """
     after = []
     for register, bias in zip(stream, step.bias2, strict=True):
@@ -204,7 +204,7 @@ def _digits(weight: Number) -> Iterator[tuple[int, int, int, int, int]]:
 
 
 def _term(digit: int, limb: int, shift: int) -> tuple[int, int, int, int, int]:
-    """What a term adds at most, in units of 2^56: its size; low part and high part of a product; four half products."""
+    """The most a term adds, in units of 2^56: its size; low part and high part of a product; four half products."""
     size = abs(digit)
     if size <= SMALL and shift == 0:
         return digit, limb, shift, PLAIN, size

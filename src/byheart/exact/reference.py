@@ -92,7 +92,7 @@ def _evaluate(steps: Sequence[Step], x: list[Number], q: int) -> list[Number]:
 
 
 def _check(step: Step, x: list[Number], limit: Meter) -> None:
-    """What one step costs on numbers as long as these, before it is done."""
+    """Estimate the cost of one step on numbers as long as these."""
     long = limbs(max((bit_length(v) for v in x), default=1))
     parts = (step.rows,) if isinstance(step, Map) else (step.rows1, step.rows2)
     weights = [limbs(bit_length(w)) for rows in parts for row in rows for _, w in row]

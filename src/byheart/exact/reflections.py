@@ -128,7 +128,7 @@ def reflect(
         if v[limbs - 1] < 0:
             size = limbs
         for f in range(place.shape[0]):
-            # Compare v with the fold's place, from the highest limb that either of them uses: k is where they differ.
+            # Compare v with the fold's threshold, from the highest limb in use: k is where they differ.
             k = max(size, place_size[f]) - 1
             while k >= 0 and v[k] == place[f, k]:
                 k -= 1

@@ -25,7 +25,7 @@ def flint() -> Any:
 
 
 def precision(bits: int) -> AbstractContextManager[None]:
-    """Balls made inside are rounded (outwards) to this many bits."""
+    """Round balls (outwards) to this many bits inside the block."""
     context: AbstractContextManager[None] = flint().ctx.workprec(bits)
     return context
 

@@ -149,7 +149,7 @@ Mixer: TypeAlias = SelfAttention | Average
 class ContextReader:
     """The embedding and the mixer: contexts -> vectors in R^d.
 
-    `skip` adds the last token's embedded vector to what the mixer gives (the remark below eq. (2)).
+    `skip` adds the last token's embedded vector to the mixer's output (the remark below eq. (2)).
     """
 
     embedding: Floats  # (ω, d)
@@ -207,7 +207,7 @@ class ContextReader:
 class Decoder:
     """h(α) = Vᵀ ψ(Wᵀ mix(α) + b) and softmax after it; V = output[0] @ output[1] @ …, stored as its factors.
 
-    Tokens are numbers from 0 to ω - 1; what they represent is up to `DecoderNetwork` and its memory.
+    Tokens are numbers from 0 to ω - 1; `DecoderNetwork` and its memory define their meaning.
     """
 
     reader: ContextReader
@@ -234,7 +234,7 @@ class Decoder:
 
     @property
     def kind(self) -> str:
-        """What distinguishes contexts: attention or average."""
+        """The layer that distinguishes contexts: attention or average."""
         return self.reader.kind
 
     @property

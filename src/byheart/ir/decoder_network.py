@@ -12,10 +12,10 @@ every memory needs: a size, a JSON form, which tokens are read, how many classes
     >>> network.class_count, network.classes_of(np.array([[3.0, 2.0]])).tolist()
     (2, [1])
 
-`TableDecoder` is a decoder of few parameters: an exact network names the distribution of a context, a table holds what
-it is. Most contexts of a corpus share their distribution with others. An exact network with about √contexts parameters
-gives the number of a context's distribution, and the logits are that row of a table, stored as low-rank factors. A
-context that the exact network does not answer has equal logits: the uniform distribution.
+`TableDecoder` is a decoder of few parameters: an exact network numbers the distribution of a context, a table
+stores it. Most contexts of a corpus share their distribution with others. An exact network with about √contexts
+parameters gives the number of a context's distribution, and the logits are that row of a table, stored as low-rank
+factors. A context that the exact network does not answer has equal logits: the uniform distribution.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ from byheart.ir.network import ABSENT, Inputs, Network, Read
 class TableDecoder:
     """logits = coordinates[k] @ columns for row k = network(context); tokens are numbers from 0 to ω - 1.
 
-    The exact network reads the last of `length` pairs (code, place): token t has code `codes[t]` (0: the network never
-    saw it), and contexts that are shorter are padded at the start with code 0 where `padded`, else they have no answer.
+    The exact network reads the last of `length` pairs (code, position): token t has code `codes[t]` (0: the network
+    never saw it), and contexts that are shorter are padded at the start with code 0 where `padded`, else they have no
+    answer.
     """
 
     network: Network
@@ -121,7 +122,7 @@ AnyDecoder: TypeAlias = Decoder | TableDecoder
 
 @dataclass(frozen=True, eq=False)
 class Prefixes:
-    """The distinct queried contexts: their tokens (M, T), padded at the end with -1, and which one each place
+    """The distinct queried contexts: their tokens (M, T), padded at the end with -1, and which one each position
     of the inputs is: (N,) or (N, n), -1 where nothing is queried."""
 
     tokens: Ints
@@ -195,7 +196,7 @@ class DecoderNetwork:
         return np.asarray(of_token[np.argmax(logits, axis=1)], dtype=np.int64)
 
     def likeliest(self, inputs: Inputs) -> Ints:
-        """Class numbers as float64 gives them, in the places of `inputs`: (N,) or (N, n)."""
+        """Class numbers as float64 gives them, in the shape of `inputs`: (N,) or (N, n)."""
         found = self.prefixes(inputs)
         classes = self.classes_of(self.decoder.log_probabilities(found.tokens))
         return np.asarray(np.append(classes, ABSENT)[found.place], dtype=np.int64)
@@ -224,11 +225,11 @@ def continue_tokens(
     limit: int | None = None,
     knows: Callable[[tuple[int, ...]], bool] | None = None,
 ) -> tuple[int, ...]:
-    """The prompt and what follows, until the context is as long as the decoder can read (or `limit` tokens in all).
+    """Return the prompt and its continuation, up to the length that the decoder can read (or `limit` tokens in all).
 
     Temperature 0 returns the likeliest token (the first of equals); above 0 it samples from softmax(logits /
     temperature). The same seed gives the same text. If `knows` accepts the prompt, the text ends at the first context
-    that it rejects know: there a document ended.
+    that it rejects: a document ended there.
     """
     if not 0 <= temperature < float("inf"):
         raise OptionError(

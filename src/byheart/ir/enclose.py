@@ -116,7 +116,7 @@ def decided_answers(network: Network, inputs: Inputs, progress: Progress = SILEN
 
 
 def enclosed_outputs(network: Network, inputs: Inputs, bits: int, progress: Progress = SILENT) -> Enclosed:
-    """Midpoints and radii of what comes out, with balls of this many bits."""
+    """Return midpoints and radii of the outputs, with balls of this many bits."""
     index = inputs.index
     enclosed = Enclosed(State(inputs.points, index, (index >= 0).sum(axis=1)), (Fraction(0),) * inputs.points.width)
     layers, place = network.layers, 0
@@ -150,7 +150,7 @@ def _answers(network: Network, enclosed: Enclosed) -> Index:
 
 
 def _largest(logits: Sequence[int], enclosed: Enclosed) -> int:
-    """The place of the logit that is largest whatever the true numbers are, or undecided."""
+    """Return the index of the logit that is largest for all numbers in the balls, or undecided."""
     one = enclosed.state.points.denominator
     best = max(range(len(logits)), key=logits.__getitem__)
     for other, value in enumerate(logits):
@@ -228,7 +228,7 @@ MOST_SHARES = 200_000  # exponentials that are kept for pairs of tokens that may
 
 
 class TooWideError(ArithmeticError):
-    """A ball that holds every number: more bits are needed."""
+    """Return a ball that contains every number: more bits are needed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,7 +376,7 @@ def _ball(numerator: int, denominator: int, radius: Fraction) -> Any:
 def _on_grid(ball: Any, grid: int) -> tuple[int, Fraction]:
     """The multiple of 1/grid nearest to the ball's midpoint, as an integer, and a radius that covers the ball.
 
-    Exponents in a ball are unbounded: what lies far below 1/grid is never written out.
+    Exponents in a ball are unbounded: numbers far below 1/grid are never written out.
     """
     if not ball.is_finite():
         raise TooWideError
@@ -393,7 +393,7 @@ def _on_grid(ball: Any, grid: int) -> tuple[int, Fraction]:
 
 
 def _fraction(value: Any, least: Fraction) -> Fraction:
-    """A positive number exactly, or `least` in place of anything smaller."""
+    """A positive number exactly, or `least` instead of anything smaller."""
     mantissa, exponent = (int(part) for part in value.man_exp())
     if mantissa.bit_length() + exponent < -least.denominator.bit_length():
         return least if mantissa else Fraction(0)

@@ -46,7 +46,7 @@ CHUNK = 1 << 17  # sequences at a time
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Distinct streams and their places (-1: absent, or not requested).
+    """Distinct streams and their indices (-1: absent, or not requested).
 
     `lengths` counts the tokens of each row; `hub` is the position of a global token among them, if there is one.
     """
@@ -68,7 +68,7 @@ def outputs(network: Network, inputs: Inputs, progress: Progress = SILENT) -> St
 def _parts(network: Network, inputs: Inputs, progress: Progress) -> Iterator[State]:
     """The outputs of some rows after the other."""
     if inputs.points.width != network.width_in:
-        raise NetworkError(f"the network takes {network.width_in} numbers per token, not {inputs.points.width}")
+        raise NetworkError(f"the network reads {network.width_in} numbers per token, not {inputs.points.width}")
     network = _without_idle_attention(network)
     first = next((i for i, layer in enumerate(network.layers) if isinstance(layer, SequenceLayer)), None)
     prefix = network.layers if first is None else network.layers[:first]
@@ -114,7 +114,7 @@ def _class_of_value(numerator: int, denominator: int, readout: Readout) -> int:
 
 
 def _largest(logits: Integers) -> Index:
-    """The place of each row's largest number, -1 where two are: column by column, for all rows at once.
+    """Return the index of each row's largest number, -1 for a tie: column by column, for all rows at once.
 
     >>> _largest(np.array([[3, 1, 2], [0, 5, 5]], dtype=object)).tolist()
     [0, -1]
@@ -150,7 +150,7 @@ def tokenwise(layers: Sequence[Layer], points: Values, progress: Progress, name:
 
 
 def _fired(sums: Values) -> Values:
-    """What threshold units make of their sums: 1 where they are not negative."""
+    """Apply threshold units to their sums: 1 where they are not negative."""
     return Values(np.where(sums.numerators >= 0, 1, 0).astype(object))
 
 
@@ -163,7 +163,7 @@ def outside_table(network: Network, points: Values) -> list[int]:
 
 
 def token_ids(layer: Embedding, points: Values) -> Iterator[tuple[int, int]]:
-    """The id of every point, and what is left over where it is not a whole number."""
+    """Return the id of every point, and the remainder where it is not a whole number."""
     for numbers in points.numerators:
         yield divmod(sum(a * number for a, number in zip(layer.strides, numbers, strict=True)), points.denominator)
 

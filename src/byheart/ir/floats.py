@@ -1,6 +1,6 @@
 """Evaluation of a network in float64 or float32: many rows at a time, as an inference engine would.
 
-Floats round, so an answer found here proves nothing by itself. Where the checker has shown that no order of evaluation
+Floats round, so an answer found here alone proves nothing. Where the checker has shown that no order of evaluation
 rounds (`certify/any_order`), float evaluation *is* exact evaluation, and a hundred times as fast as long integers. To
 be one of the engines that the proof speaks of, this one computes layer after layer, every sum in the one float type,
 and a mean as a sum divided by its count.
@@ -56,9 +56,9 @@ from byheart.progress import SILENT, Progress
 LANES = 128  # rows that the kernel carries through all layers together
 CHUNK = 1 << 15  # rows per thread at a time
 WIDE = 32  # units from which blocks that read one channel are evaluated per value of it
-MOST_VALUES, WORTH = 1 << 16, 4  # of a table, and for each row that it is made for
+MOST_VALUES, WORTH = 1 << 16, 4  # of a table, and per row that uses it
 Floats = npt.NDArray[Any]
-Stage = Callable[[Floats], Floats]  # changes (width, rows) in place, or makes a new array
+Stage = Callable[[Floats], Floats]  # changes (width, rows) in place, or returns a new array
 
 
 def evaluates(network: Network) -> bool:
@@ -158,7 +158,7 @@ def _mixed(mixer: Layer | None, read: Read, tokens: Floats, index: Index) -> tup
 
 
 def _seen(tokens: Floats, index: Index) -> Floats:
-    """(width, rows, n), 0 at absent places."""
+    """Return (width, rows, n), 0 at absent positions."""
     wider = np.concatenate([tokens, np.zeros((len(tokens), 1), dtype=tokens.dtype)], axis=1)
     return np.asarray(wider[:, index])  # ABSENT is -1: the zeros
 
@@ -207,10 +207,10 @@ def _one_channel(layer: Layer) -> int | None:
 class _Lookup:
     """Blocks in a row that read one channel and nothing else, such as a selector with a unit for each of its numbers.
 
-    What they do to a row depends on that channel's number alone, as long as the other channels that they change hold
+    Their effect on a row depends on that channel's number alone, as long as the other channels that they change hold
     zeros before. So every number is evaluated once, block after block as a row would be, and rows take its values: the
     same sums, done once for equal rows. Where the numbers are not small and whole, or something prevents it,
-    every row is evaluated by itself.
+    every row is evaluated separately.
     """
 
     channel: int
@@ -243,7 +243,7 @@ class _Lookup:
         return stream
 
     def _values(self, count: int, stream: Floats) -> Floats:
-        """What the blocks make of the numbers below `count`, and zeros; kept for the next rows."""
+        """Apply the blocks to the numbers below `count`, and zeros; cached for the next rows."""
         with self.lock:
             if self.table is None or self.table.shape[1] < count:
                 count = 1 << (count - 1).bit_length()
@@ -260,7 +260,7 @@ class _Program:
     width: int
     registers: int = 0
     target: list[int] = field(default_factory=list)
-    adds: list[bool] = field(default_factory=list)  # onto what the register holds
+    adds: list[bool] = field(default_factory=list)  # onto the register's value
     relu: list[bool] = field(default_factory=list)
     bias: list[float] = field(default_factory=list)
     terms: list[int] = field(default_factory=lambda: [0])

@@ -1,4 +1,4 @@
-"""The layers of a network, as frozen values that check themselves when they are made.
+"""The layers of a network, as frozen values that validate themselves on construction.
 
 A layer maps the stream of every token (m numbers) to a new stream. `Affine`, `Threshold`, `Residual` and `Embedding`
 act on each token alone; `Attention`, `Pool`, `Flatten` and `GlobalToken` act on the sequence.
@@ -35,7 +35,7 @@ class Matrix:
 
     @staticmethod
     def of(rows: Sequence[Mapping[int, Number]], columns: int) -> Matrix:
-        """From one {column: weight} mapping per row; zeros are dropped, places and types are checked."""
+        """From one {column: weight} mapping per row; zeros are dropped, indices and types are checked."""
         packed: list[Row] = []
         for index, row in enumerate(rows):
             cells = tuple(sorted((j, check_number(w)) for j, w in row.items() if w != 0))
@@ -93,7 +93,7 @@ Vector = tuple[Number, ...]
 
 
 class Stored:
-    """What a layer stores, counted from one list of its tensors, so that no two counts disagree."""
+    """The stored numbers of a layer, counted from one list of its tensors, so that all counts agree."""
 
     def tensors(self) -> Iterator[Matrix | Vector]:
         """Every matrix and vector of the layer."""

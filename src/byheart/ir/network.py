@@ -1,6 +1,6 @@
 """A network: layers that fit together, and how its output is read as a label.
 
-`Inputs` is what it is evaluated on: distinct input vectors, and which of them each token is.
+`Inputs` are its inputs: distinct input vectors, and which of them each token is.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ABSENT = -1
 class Inputs:
     """N sequences of at most n tokens: token k of row i is `points` row `index[i, k]`, or absent where that is -1.
 
-    Absent places are at the end of a row. Equal tokens share a point, so they are evaluated once.
+    Absent positions are at the end of a row. Equal tokens share a point, so they are evaluated once.
     """
 
     points: Values  # (P, d)
@@ -64,7 +64,7 @@ class Decode(StrEnum):
     """How an output vector becomes a class index."""
 
     VALUE = "value"  # the output is one number: class = value - offset
-    ARGMAX = "argmax"  # the outputs are logits: class = place of the largest (a tie is not an answer)
+    ARGMAX = "argmax"  # the outputs are logits: class = index of the largest (a tie is not an answer)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Readout:
 class Network:
     """Layers from input vectors (or ids, when the first layer is an `Embedding`) to outputs.
 
-    `stages` names runs of layers for people: (name, number of layers), adding up to all of them.
+    `stages` names runs of layers for display: (name, number of layers), adding up to all of them.
     """
 
     layers: tuple[Layer, ...]
@@ -95,7 +95,7 @@ class Network:
             if before.width_out != after.width_in:
                 raise NetworkError(
                     f"layer {place} ({type(before).__name__}) gives {before.width_out} numbers, "
-                    f"layer {place + 1} ({type(after).__name__}) takes {after.width_in}"
+                    f"layer {place + 1} ({type(after).__name__}) reads {after.width_in}"
                 )
             if isinstance(after, Embedding):
                 raise NetworkError(f"layer {place + 1} is an embedding; only the first layer may be one")
@@ -104,7 +104,9 @@ class Network:
             raise NetworkError("reading the pooled token and a pooling or flattening layer go together")
         self._check_global_token()
         if self.readout.decode is Decode.VALUE and self.layers[-1].width_out != 1:
-            raise NetworkError(f"the answer is read from one number, but {self.layers[-1].width_out} come out")
+            raise NetworkError(
+                f"the answer is read from one number, but the last layer has {self.layers[-1].width_out}"
+            )
         if self.readout.decode is Decode.ARGMAX and self.layers[-1].width_out != self.readout.classes:
             raise NetworkError(f"{self.readout.classes} classes need as many logits, not {self.layers[-1].width_out}")
         counts = [count for _, count in self.stages]

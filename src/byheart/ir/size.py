@@ -50,7 +50,7 @@ class Size:
 
 
 def size_from_json(value: Any) -> Size:
-    """The size that a file records: a statement to be compared, `measure` states what is true."""
+    """The size that a file records: a statement to compare with the result of `measure`."""
     only(value, "size", *(part.name for part in fields(Size)))
     return Size(**{part.name: take(value, part.name, int) for part in fields(Size)})
 

@@ -1,7 +1,7 @@
 """The laboratory: how much do trained networks memorize?
 
     presets      the papers' figures as experiments
-    study        experiment: problems, sizes, trials as one plain value; planner: what to train next, a pure function;
+    study        experiment: problems, sizes, trials as one plain value; planner: the next trial, a pure function;
                  study: trials claimed and finished, in a storage; run: claim, train, keep, in one folder
     engines      training: one run; kernel (fast), pytorch, readable
     results      tables, least sizes, files, how they grow, the least size for arrays of your own

@@ -46,7 +46,7 @@ class Built:
 
 
 def constructions_for(problem: Problem) -> tuple[str, ...]:
-    """What a problem is built with: constructions of sequences, or decoders of documents."""
+    """Return the constructions for a problem: of sequences, or decoders of documents."""
     return CONSTRUCTIONS if isinstance(problem, Sequences) else tuple(DECODERS)
 
 

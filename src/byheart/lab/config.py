@@ -1,4 +1,4 @@
-"""What a training run is made of: the model's shape and how it is trained. Plain frozen values that JSON can hold."""
+"""The configuration of a training run: the model's shape and its training. Plain frozen values, storable as JSON."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PRECISIONS = ("float64", "float32", "bfloat16")
 class Uniform:
     """KS25 eq. (165): E_in, `blocks` feed-forward blocks, attention, `blocks` blocks, E_out.
 
-    attention: `uniform` averages, as in the paper; `softmax` weighs by W_K and W_Q; `hardmax` takes the largest weights
-    only, and learns as if it were softmax (straight through).
+    attention: `uniform` averages, as in the paper; `softmax` weighs by W_K and W_Q; `hardmax` selects the largest
+    weights only, and learns as if it were softmax (straight through).
 
     >>> Uniform(blocks=4).feed_forward
     336
@@ -92,13 +92,13 @@ class Training:
     slowdown, token_slowdown: the blocks after attention (F2) learn at rate / blocks**slowdown, those before it (F1),
     which all tokens share, at rate / blocks**token_slowdown: a step moves deep stacks no farther than shallow ones.
     summed: the loss that is descended is the sum over all predictions, not the mean. To Adam, which forgets the length
-    of a gradient, it is an `epsilon` that is smaller by that count; what is reported stays the mean.
-    precision: what the network computes with. `bfloat16`: its weights are rounded to eight significant bits wherever
+    of a gradient, it is an `epsilon` that is smaller by that count; the reported value stays the mean.
+    precision: the network's float type. `bfloat16`: its weights are rounded to eight significant bits wherever
     they are used, while the optimizer adds its steps to float32 weights, as mixed-precision training does.
     starts: a run that misses its goal begins again from other weights, up to this many times; the best run counts.
     before: the numbers of blocks of smaller networks that are trained first, each for all `epochs`; a network starts
     from the weights of the one before it, with new blocks that do nothing yet (a warm start that grows). The k-th
-    network learns at rate / k**calm: a full step would throw a long stack out of what it has already found. If it
+    network learns at rate / k**calm: a full step would destroy the progress of a long stack. If it
     ends with a higher loss than it began with all the same, it is trained again at half the rate, `retries` times.
 
     >>> plan = Training(epochs=100, rate=0.01, warmup=0.1, shape="linear")
@@ -148,7 +148,7 @@ class Training:
         return peak * (1 + cos(pi * (1 - left))) / 2 if self.shape == "cosine" else peak
 
     def pace(self, weight: str, blocks: int) -> float:
-        """What the learning rate of a weight is multiplied by; weights of blocks are called F1.… and F2.…
+        """Return the factor of a weight's learning rate; weights of blocks are called F1.… and F2.…
 
         >>> plan = Training(epochs=1, rate=0.1, slowdown=0.5, token_slowdown=1)
         >>> [plan.pace(weight, blocks=25) for weight in ("E_in", "F1.W2", "F2.W2")]

@@ -1,15 +1,15 @@
 """The data that a trained network must memorize, as arrays.
 
 `Sequences` is KS25's setting: N sequences of n tokens, one label each, read at one token. `Documents` is that of Madden
-et al.: documents whose every prefix has a next token. Both keep what is distinct once, which is what makes the fast
+et al.: documents whose every prefix has a next token. Both store distinct values once, which makes the fast
 engines fast, and both have a fingerprint that goes into every record.
 
-Their data comes from local files, Hugging Face `datasets`, or a random generator (`make_problem`). What the papers
-leave open, and what is done here:
+Their data comes from local files, Hugging Face `datasets`, or a random generator (`make_problem`). Choices
+that the papers leave open, and ours:
 - words: tokens `uncased` (lower case, runs of letters and digits, every other mark alone); the first n of a row, padded
   at the end with one padding word when a row is shorter;
 - vectors of words: KS25 does not specify them. `fixed` samples a standard normal vector of dimension d per word; E_in
-  projects to m dimensions, so that what is memorized sits in the blocks; `trained` takes unit vectors, so that E_in is
+  projects to m dimensions, so that the blocks store the labels; `trained` uses unit vectors, so that E_in is
   a table with a trained column per word (most of the parameters, and memorizing is easy);
 - rows that are equal to the network (same token 0, same bag of words) but not in label cannot be memorized by any
   model of eq. (165): of equal rows the first is kept;
@@ -48,9 +48,9 @@ class Sequences:
     """N sequences of n tokens.
 
     points: (V, d) vectors of the distinct tokens, or None: then a token is a unit vector of dimension V (one-hot), and
-    E_in is a table with a trained column per word. index: (N, n), the token at each place; labels: (N,) classes, or
-    ±1 with squared error; read: the place whose output is compared with the label. With labels (N, n) every token has
-    one (KS25's seq-to-seq setting), and `read` is not used.
+    E_in is a table with a trained column per word. index: (N, n), the token at each position; labels: (N,) classes, or
+    ±1 with squared error; read: the position whose output is compared with the label. With labels (N, n) every token
+    has one (KS25's seq-to-seq setting), and `read` is not used.
 
     >>> tiny = Sequences("tiny", None, np.array([[0, 1], [1, 0]]), np.array([0, 1]), classes=2, read=0)
     >>> tiny.N, tiny.n, tiny.d, tiny.label_bits
@@ -203,7 +203,7 @@ class DataSource:
 
     @property
     def command(self) -> str:
-        """What a user types to get the file."""
+        """Return the command that downloads the file."""
         names = ", ".join(repr(part) for part in self.hub)
         load = f"load_dataset({names}, split={self.split!r})"
         return f"python -c \"from datasets import load_dataset; {load}.to_json('data/{self.file}')\""
@@ -319,7 +319,7 @@ def _labelled(spec: ProblemSpec, rows: Sequence[tuple[list[str], int]]) -> Seque
 
 
 def _documents(spec: ProblemSpec, texts: Sequence[list[str]]) -> Documents:
-    """The first n words of N documents that have as many, shuffled with the seed: what Madden et al.'s code does."""
+    """The first n words of N documents that have as many, shuffled with the seed, as in Madden et al.'s code."""
     order = np.random.RandomState(spec.seed).permutation(len(texts))  # the draws of np.random.seed and shuffle
     chosen = [texts[row][: spec.n] for row in order.tolist() if len(texts[row]) >= spec.n][: spec.N]
     if len(chosen) < spec.N:
@@ -358,7 +358,7 @@ def _read(path: Path, source: DataSource) -> list[tuple[Any, ...]]:
 
 
 def _picked(records: Records, source: DataSource) -> list[tuple[Any, ...]]:
-    """The cells of the columns that are used; what is missing is refused, naming every row."""
+    """Return the cells of the used columns; missing cells are refused, naming every row."""
     names = (source.text,) if source.label is None else (source.text, source.label)
     lacking = [name for name in names if name not in records.columns]
     if lacking:

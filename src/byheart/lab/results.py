@@ -1,6 +1,6 @@
 """Results of a study: one row per cell, the least sizes, and files for other programs.
 
-The table holds nothing that depends on when or where a trial ran, so a resumed run's equals an uninterrupted one's.
+The table contains nothing that depends on when or where a trial ran, so a resumed run's equals an uninterrupted one's.
 
 `capacity` finds the least size that memorizes your own problems: the search of the presets, for arrays instead of
 files.
@@ -127,9 +127,10 @@ def minima(experiment: Experiment, finished: Finished) -> list[Minimum]:
 
 
 def stored_bits(problem: Problem, loss: float, accuracy: float) -> float | None:
-    """Bits of labels that a network with this loss holds: N·log2 C less what is still uncertain.
+    """Return the bits of labels that a network with this loss stores: N·log2 C less the remaining uncertainty.
 
-    With squared error only right and wrong signs are counted. None for documents, whose next tokens are not labels.
+    With squared error only correct and incorrect signs are counted. None for documents, whose next tokens are not
+    labels.
 
     >>> import numpy as np
     >>> problem = Sequences("tiny", None, np.array([[0], [1]]), np.array([0, 1]), classes=2, read=0)
@@ -243,8 +244,8 @@ def capacity(
     seed: int = 0,
 ) -> list[Minimum]:
     """For every problem the least #blocks of eq. (165) that memorizes it: loss below `loss`, or with `accuracy` every
-    label right. Learning rate and warmup are tuned within `space`, `trials` at most for each size. In this process; for
-    many cores or machines write an `Experiment` and `start_run` it.
+    label correct. Learning rate and warmup are tuned within `space`, `trials` at most for each size. In this process;
+    for many cores or machines write an `Experiment` and `start_run` it.
     """
     if not problems:
         raise OptionError("capacity needs at least one problem")

@@ -8,7 +8,7 @@ A network is measured: ONNX Runtime evaluates every row.
 >>> table = {"animal": ["cat", "dog", "cow"], "sound": ["meow", "woof", "moo"]}
 >>> file = DeployedModel.of(deploy(table, progress=False).model)
 >>> file.predict([["cow", "owl"]]), file.verify(table).verdict
-(['moo', <UNKNOWN>], 'proved')
+(['moo', unknown], 'proved')
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 >>> [axes.get_xlabel() for axes in figure.axes]
 ['sequences N', 'sequence length n']
 
-`growth_figure` draws measured sizes against the number of rows, between the theorem's guarantee and the lower bound.
+`growth_figure` plots measured sizes against the number of rows, between the theorem's guarantee and the lower bound.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _draw_by_count(axes: Axes, problem: Problem, measured: Mapping[str, Points] 
 
 
 def _draw_by_length(axes: Axes, problem: Problem) -> None:
-    """The second panel: what KS25's theorems say about both tasks, at the problem's N."""
+    """Plot the second panel: KS25's theorems for both tasks, at the problem's N."""
     lengths = _steps(1, max(problem.n, 1024))
     for index, task in enumerate((Task.NEXT_TOKEN, Task.SEQ_TO_SEQ)):
         found = curves((n, replace(problem, task=task, n=n, B=None)) for n in lengths)
@@ -108,7 +108,7 @@ def curves(problems: Iterable[tuple[int, Problem]]) -> list[Curve]:
 
 
 def _draw(axes: Axes, found: Sequence[Curve]) -> None:
-    """Upper bounds solid where they are proved and dashed where not; lower bounds dotted, what they exclude shaded."""
+    """Upper bounds solid where they are proved and dashed where not; lower bounds dotted, excluded sizes shaded."""
     floor = [curve for curve in found if curve.kind == "lower"]
     for index, curve in enumerate(floor):
         xs, ys = zip(*curve.points, strict=True)
@@ -179,7 +179,7 @@ def growth_figure(problem: Problem, sizes: Sequence[int], measured: Mapping[str,
             slope = exponent(sizes, values)
             axes.plot(sizes, values, marker(place) + "-", color=colour(place), label=f"{name}, built: N^{slope:.2f}")
         axes.plot(sizes, floor, ":", color="#000000", label=f"lower bound N^{exponent(sizes, floor):.2f}")
-        label_axes(axes, "Parameters of a Transformer that knows N sequences by heart", "sequences N", "parameters")
+        label_axes(axes, "Parameters of a Transformer that memorizes N sequences", "sequences N", "parameters")
         axes.legend()
     return figure
 

@@ -1,8 +1,8 @@
 """The laboratory's pictures: curves while training, least sizes with fits, bits per parameter.
 
-Trained networks, constructed ones and lower bounds share a picture, so that one sees at once how far apart they are.
+Trained networks, constructed ones and lower bounds share a picture, so that their distances are visible.
 
-One HTML page per laboratory run: pictures inside, tables, how it was made. No file or address beside it.
+One HTML page per laboratory run: embedded pictures, tables, and the settings of the run. It needs no other file.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def render(
     figures: Mapping[str, Figure],
     tables: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> str:
-    """The page. Figures are drawn into it as SVG, tables from rows that share their columns.
+    """Return the page. Figures are embedded as SVG, tables come from rows that share their columns.
 
     >>> page = render("A run", {"seed": 0}, {}, {"Cells": [{"size": 4, "loss": 0.25}]})
     >>> "<td>0.25</td>" in page and "http" not in page
@@ -116,7 +116,7 @@ def curves_figure(experiment: Experiment, finished: Mapping[str, TrialRecord], p
         loss.set_yscale("log")
         name = experiment.problems[problem].name
         label_axes(loss, f"Training loss, {name}", "epoch", "loss", log=False)
-        label_axes(accuracy, f"Accuracy, {name}", "epoch", "share of right labels", log=False)
+        label_axes(accuracy, f"Accuracy, {name}", "epoch", "share of correct labels", log=False)
         loss.legend()
     return figure
 
@@ -139,8 +139,10 @@ def minimum_figure(experiment: Experiment, minima: Sequence[Minimum], built: Seq
 
 
 def variants_figure(experiment: Experiment, minima: Sequence[Minimum]) -> Figure:
-    """The least size of each variant against what varies, and √(labels) through the first point that was found; for
-    precisions also the line that Theorem F.1 guarantees where bits are few."""
+    """Plot the least size of each variant against the varied quantity, and √(labels) through the first point found.
+
+    For precisions, also plot the line that Theorem F.1 guarantees where bits are few.
+    """
     from matplotlib.ticker import MaxNLocator
 
     figure = new_figure()
@@ -229,7 +231,7 @@ def grid_figure(
 
 
 def bits_figure(trained: Sequence[tuple[str, float]], built: Sequence[Built]) -> Figure:
-    """Bits of labels per parameter: trained networks, constructed ones, and what the literature found."""
+    """Bits of labels per parameter: trained networks, constructed ones, and results of the literature."""
     certified = [b for b in built if b.kind == "constructed" and b.bits_per_parameter]
     bars = [(name, value, 0) for name, value in trained]
     bars += [(f"{b.name}, {b.problem}", float(b.bits_per_parameter or 0), 1) for b in certified]
@@ -258,7 +260,8 @@ def _draw_built(axes: Axes, places: Mapping[str, int], built: Sequence[Built]) -
         kind = next(b.kind for b in built if b.name == name)
         look = {"constructed": marker(place) + "-", "lower": ":", "upper": "--"}[kind]
         words = {"constructed": f"{name}, constructed", "lower": f"at least: {name}", "upper": f"enough: {name}"}[kind]
-        means = {x: fmean(y for at, y in points if at == x) for x, _ in points}  # problems may be drawn more than once
+        # Problems may be sampled more than once.
+        means = {x: fmean(y for at, y in points if at == x) for x, _ in points}
         axes.plot(list(means), list(means.values()), look, color=colour(place), label=words)
 
 

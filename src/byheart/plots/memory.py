@@ -5,12 +5,12 @@
 >>> size_figure(memory).axes[0].get_xlabel(), weights_figure(memory).axes[0].get_xlabel()
 ('size', 'layer')
 
-`way_figure` shows one window's way through a computed checkpoint: where its heads look, which unit wakes, what is said.
-Everything is read from the running network: the picture shows what the tensors of the folder do, not what was meant.
+`way_figure` shows one window's way through a computed checkpoint: the targets of its heads, the active unit, the
+output. Everything is read from the running network: the picture shows the tensors of the folder, not the plan.
 
-`contexts_figure` shows a contextual mapping: where along the line of ids each token of each sequence comes to stand.
+`contexts_figure` shows a contextual mapping: the position of each token of each sequence on the line of ids.
 
-`condition_figure` shows how well M24's algorithm can be solved: condition numbers against the dimension of the draw.
+`condition_figure` shows the conditioning of M24's algorithm: condition numbers against the dimension of the draw.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 def condition_figure(lines: Sequence[tuple[int, str, Mapping[int, float]]]) -> Figure:
     """A line for each (contexts, kind, {dimension: condition number}); one colour per number of contexts, and all that
-    is infinite stands at the largest number that float64 can tell."""
+    is infinite is plotted at the largest number that float64 resolves."""
     figure = new_figure(height=5.0)
     counts = list(dict.fromkeys(count for count, _, _ in lines))
     kinds = list(dict.fromkeys(kind for _, kind, _ in lines))
@@ -54,7 +54,7 @@ def condition_figure(lines: Sequence[tuple[int, str, Mapping[int, float]]]) -> F
             axes.plot(list(found), heights, marker(place) + dashes, color=colour(place), label=label)
         right = max(dimension for _, _, found in lines for dimension in found)
         axes.axhline(TELLABLE, color="#7F7F7F", linewidth=0.8)
-        words = "here or above: float64 cannot solve the system, nor tell where"
+        words = "at this value or above: float64 cannot solve the system"
         axes.annotate(words, (right, 1.4 * TELLABLE), fontsize=8, color="#5F5F5F", ha="right")
         label_axes(axes, "Sampling all of θ: condition number of the system for V", "dimension d", "condition number")
         axes.set_xscale("log", base=2)
@@ -63,7 +63,7 @@ def condition_figure(lines: Sequence[tuple[int, str, Mapping[int, float]]]) -> F
 
 
 LIMITS = {"guaranteed": "guaranteed by the theorem", "budget": "budget, tuned"}
-_THICK = 0.26  # of a bar; three of them stand side by side
+_THICK = 0.26  # of a bar; three of them are side by side
 
 
 def size_figure(memory: Memory) -> Figure:
@@ -92,14 +92,14 @@ def size_figure(memory: Memory) -> Figure:
 
 
 def contexts_figure(mapping: ContextualMapping, most: int = 40) -> Figure:
-    """KS25's Definition 4.1 drawn: one line per sequence, each token at its context id.
+    """Plot KS25's Definition 4.1: one line per sequence, each token at its context id.
 
     Left the sequence id, which is the same for sequences with equal multisets; tokens of one colour are equal tokens
     (vectors are numbered in the order in which they come up), and no two contexts come closer than δ. Of more than
-    `most` sequences the first ones are shown, as the title says.
+    `most` sequences the first ones are shown, as the title states.
     """
     rows = list(zip(mapping.sequences, mapping.context_ids, mapping.sequence_ids, strict=True))[:most]
-    power = max(0, len(str(int(mapping.r))) - 300)  # a float holds no more than 10^308
+    power = max(0, len(str(int(mapping.r))) - 300)  # a float is at most about 10^308
     unit, along = 10**power, f"context id / 10^{power}" if power else "context id"
     seen = {token: number for number, token in enumerate(dict.fromkeys(t for row, _, _ in rows for t in row))}
     marks = {token: f"{number + 1}" if isinstance(token, tuple) else str(token)[:3] for token, number in seen.items()}
@@ -129,7 +129,7 @@ def _word(token: Any) -> str:
 
 
 def weights_figure(memory: Memory) -> Figure:
-    """How long the longest weight of each layer is: what is memorized is in the long ones."""
+    """Plot the length of the longest weight of each layer: long weights store the labels."""
     if isinstance(memory.network, DecoderNetwork):
         bits = [FLOAT_BITS for _ in memory.network.decoder.matrices]
     else:
@@ -148,10 +148,10 @@ SHOWN = 10  # tokens before the answer
 
 @dataclass(frozen=True, eq=False)
 class LayerTrace:
-    """What one layer did at the last position."""
+    """The state of one layer at the last position."""
 
     shares: Any  # (heads, positions) of the attention
-    units: Any  # (units,) what each unit of the MLP gives before the output matrix
+    units: Any  # (units,) activations of the MLP before the output matrix
 
 
 def trace(decoder: StockDecoder, ids: Sequence[int]) -> tuple[list[LayerTrace], Any]:
@@ -218,7 +218,7 @@ def _draw_units(axes: Axes, step: LayerTrace, depth: int) -> None:
     axes.vlines(range(len(step.units)), 0, step.units, color=colour(0), linewidth=1)
     awake = int(abs(step.units).argmax())
     axes.plot([awake], [step.units[awake]], "o", color=colour(1), markersize=6)
-    label_axes(axes, f"layer {depth}: unit {awake} knows this window", "unit", "activation", log=False)
+    label_axes(axes, f"layer {depth}: unit {awake} matches this window", "unit", "activation", log=False)
 
 
 def _draw_logits(axes: Axes, logits: Any, tokenizer: Any) -> None:

@@ -1,6 +1,6 @@
-"""How byheart's pictures look: one style, colours that colour-blind readers can tell apart, files that do not vary.
+"""The style of byheart's pictures: colours that colour-blind readers can distinguish, reproducible files.
 
-Figures are made without pyplot, so nothing global changes and no window system is needed.
+Figures are built without pyplot, so nothing global changes and no window system is needed.
 
     >>> figure = new_figure(columns=2)
     >>> len(figure.axes)
@@ -52,7 +52,7 @@ STYLE: dict[Any, Any] = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Inside, everything that is drawn or saved has byheart's style."""
+    """Apply byheart's style to everything drawn or saved inside."""
     try:
         from matplotlib import rc_context
     except ImportError:
@@ -91,7 +91,7 @@ def marker(index: int) -> str:
 
 
 def check_target(path: str | Path) -> Path:
-    """The path, or an OptionError before anything is drawn."""
+    """Return the path, or raise an OptionError before anything is drawn."""
     target = Path(path)
     if target.suffix.lower() not in SUFFIXES:
         raise OptionError(f"cannot write a plot to {str(target)!r}; end the name in {', '.join(SUFFIXES)}")
@@ -101,7 +101,7 @@ def check_target(path: str | Path) -> Path:
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Writes the figure as PNG, SVG or PDF, by the name's ending; figures made alike give the same bytes."""
+    """Writes the figure as PNG, SVG or PDF, by the name's ending; equal figures give equal bytes."""
     target = check_target(path)
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     drawn = BytesIO()

@@ -1,4 +1,4 @@
-"""Self-contained pages: the report about a memory, and the live page on which one is built and asked."""
+"""Self-contained pages: the report about a memory, and the live page that builds and evaluates one."""
 
 from byheart.report.live_page import explain
 from byheart.report.page import render, write

@@ -156,7 +156,7 @@ def _keys_of_rows(contents: Contents) -> list[int]:
 
 
 def guarantee(N: int) -> theorems.Setting:
-    """What Theorem 4.1 knows about N words of five letters: N, n, d, C, r and δ."""
+    """Return the parameters of Theorem 4.1 for N words of five letters: N, n, d, C, r and δ."""
     farthest = ALPHABET**2 + (LETTERS - 1) ** 2
     return theorems.worst_case(N=N, n=LETTERS, d=COORDINATES, C=CLASSES, r_squared=farthest)
 
@@ -235,13 +235,13 @@ def sizes() -> dict[str, Any]:
 
 
 def article_parts() -> dict[str, Any]:
-    """What the article's template needs: its JSON, safe inside a script element, and the numbers in its text."""
+    """Return the template's variables: the JSON, safe inside a script element, and the numbers in the text."""
     data = script_safe(json.dumps({"story": story(), "sizes": sizes()}, separators=(",", ":")))
     return {"article": data, "per_group": PER_GROUP, "sizes": sizes()}
 
 
 def one_scroll() -> str:
-    """The article as a page of its own: no server, nothing from elsewhere.
+    """Return the article as a self-contained page that needs no server.
 
     >>> page = one_scroll()
     >>> "Why √N parameters suffice" in page, "http" in page

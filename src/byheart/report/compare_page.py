@@ -1,9 +1,9 @@
 """The comparison as one self-contained page: table, log-log pictures, a paragraph per construction.
 
-A paragraph for every row of a comparison: what it does, and when to use it.
+A paragraph describes each row of a comparison and when to use it.
 
 A log-log picture as SVG text: one line per construction, named at its end; hollow marks are predicted sizes. Where
-there is one size only, no line can be drawn, and the picture has bars instead.
+only one size exists, the picture shows bars instead of lines.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from byheart.theory.report import CHAIN
 
 # rows that are not constructions: these explain themselves here, constructions where they are registered
 OTHERS = {
-    "python dict": "What most people would write. Answers only keys that it has, in constant time.",
+    "python dict": "The usual solution. Answers only stored keys, in constant time.",
     "sorted array": "Packed rows with labels, found by bisection: the smallest ordinary table.",
-    "information limit": "The labels alone: what any store of arbitrary labels needs, even if the inputs were free.",
+    "information limit": "The labels alone: any store of arbitrary labels needs this, even if the inputs were free.",
     "trained": "A network of KS25's form that gradient descent found on this data in the time given. It is checked in "
     "floating point, not proved.",
 }
@@ -46,7 +46,7 @@ COLOURS = 8
 
 @dataclass(frozen=True)
 class Point:
-    """A size at N; `built` is False where a formula says it."""
+    """A size at N; `built` is False where a formula gives it."""
 
     N: int
     value: int
@@ -92,7 +92,7 @@ class _Scale:
         xs = [math.log10(p.N) for p in points]
         ys = [math.log10(max(1, p.value)) for p in points]
         low, high = min(xs), max(xs)
-        spare = 0.5 if low == high else 0.0  # one size only: the mark stands in the middle
+        spare = 0.5 if low == high else 0.0  # one size only: the mark is in the middle
         return _Scale(low - spare, high + spare, math.floor(min(ys)), max(math.ceil(max(ys)), math.floor(min(ys)) + 1))
 
     def x(self, N: int) -> float:
@@ -244,7 +244,7 @@ def write(comparisons: Sequence[Comparison], path: Path) -> None:
 
 
 def picture_file(comparisons: Sequence[Comparison], quantity: str, path: Path) -> None:
-    """One picture as an SVG file of its own, for documents: light colours on white."""
+    """Return one picture as a separate SVG file for documents: light colours on white."""
     drawn = str(_picture(comparisons, quantity, quantity.replace("_", " ")))
     write_atomically(path, standalone(drawn).encode("utf-8"))
 

@@ -103,7 +103,7 @@ def _decoder_stages(decoder: AnyDecoder) -> list[tuple[str, int, int, int]]:
 
 
 def steps(network: AnyNetwork) -> list[dict[str, object]]:
-    """The stages for the live picture; `kind` says what is known about the units that fire."""
+    """The stages for the live picture; `kind` describes the units that fire."""
     if isinstance(network, DecoderNetwork):
         return []
     return [
@@ -126,7 +126,7 @@ def stream_names(memory: Memory) -> list[str] | None:
 
 
 def _stages(network: Network) -> list[tuple[str, int, str]]:
-    """(name, layers, kind): the network's stages; a label memory made of folds is cut where it selects the group."""
+    """(name, layers, kind): the network's stages; a label memory of folds is split where it selects the group."""
     found, start = [], 0
     for name, count in network.stages or (("all layers", len(network.layers)),):
         layers = network.layers[start : start + count]
@@ -141,7 +141,7 @@ def _parts(layers: Sequence[Layer]) -> list[tuple[str, int, str]]:
     if len(layers) == 1 and hidden[0]:
         return [("label line", 1, "")]
     wide, last = [k for k, units in enumerate(hidden) if units > 1], len(layers) - 1
-    bands = 1 if len(wide) == 2 and wide[1] == last else 0  # behind the traps of several labels
+    bands = 1 if len(wide) == 2 and wide[1] == last else 0  # after the traps of several labels
     if len(wide) != 1 + bands or wide[0] == last or 0 in hidden:
         return [("label memory", len(layers), "")]
     before = [("spreading", wide[0], "")] if wide[0] else []

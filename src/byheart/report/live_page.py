@@ -1,8 +1,8 @@
 """The live page: a Transformer built and queried in the browser, from rows that a reader can change.
 
-The page holds JavaScript that builds a small memory (build.js), evaluates it with integers of any length (exact.js),
-draws every step (draw.js, steps.js) and hands it out as a file of byheart's format (file.js). Beside it stand networks
-that byheart built for the given rows, and curves of sizes over N, all computed here.
+The page contains JavaScript that builds a small memory (build.js), evaluates it with integers of any length (exact.js),
+draws every step (draw.js, steps.js) and exports it as a file in byheart's format (file.js). This module adds networks
+that byheart built for the given rows, and curves of sizes over N.
 
 >>> page = explain(["cat", "act"], ["animal", "verb"])
 >>> "download the memory" in page, "http" in page
@@ -37,10 +37,10 @@ from byheart.theory.guarantees import guarantee
 from byheart.version import __version__
 
 FIVE = (("cat", "animal"), ("act", "verb"), ("tea", "drink"), ("eat", "verb"), ("ate", "verb"))
-LIMITS = {"rows": 300, "length": 24, "classes": 32, "label": 60}  # what the page's own builder takes
-CUTS = {AUTO: "characters", "characters": "characters", "words": "words"}  # what the page can cut as byheart does
+LIMITS = {"rows": 300, "length": 24, "classes": 32, "label": 60}  # of the page's own builder
+CUTS = {AUTO: "characters", "characters": "characters", "words": "words"}  # tokenized as byheart does
 THEOREM = "ks25"
-ALPHABET, LETTERS, CLASSES = "abcdefghijklmnopqrstuvwxyz", 5, 2  # of the random words whose sizes are drawn over N
+ALPHABET, LETTERS, CLASSES = "abcdefghijklmnopqrstuvwxyz", 5, 2  # of the random words whose sizes are plotted over N
 BUILT = 200  # rows up to which the page builds such words itself
 DECADES, PER_DECADE, START = 6, 16, 178
 
@@ -106,14 +106,14 @@ def render(memory: Memory) -> str:
 
 
 def page_rows(memory: Memory) -> list[dict[str, str]]:
-    """The rows as one types them on the page; a DataError says what the page cannot take."""
+    """Return the rows as a user types them on the page; raise a DataError for rows that the page cannot process."""
     dataset = memory.dataset
     if dataset is None:
         raise DataError("the page needs the rows: memorize them, or give DATA")
     if memory.task is not Task.NEXT_TOKEN or not memory.encoder.positions:
         raise OptionError("the live page is about one label per row with positions on; `byheart report` shows the rest")
     if memory.tokens.kind not in CUTS or memory.tokens.max_length is not None or memory.encoder.symbols is None:
-        raise DataError("the live page takes texts, cut into characters or words; `byheart report` shows any memory")
+        raise DataError("the live page needs texts of characters or words; `byheart report` shows any memory")
     for name, size in {"rows": dataset.N, "length": dataset.n, "classes": dataset.C}.items():
         check_size(name, size)
     decoded = memory.encoder.decode(dataset.inputs)
@@ -132,17 +132,17 @@ def page_rows(memory: Memory) -> list[dict[str, str]]:
 
 
 def check_size(name: str, size: int) -> None:
-    """A DataError where the page's own builder would not take so much."""
+    """Raise a DataError if the page's own builder does not accept this size."""
     if size > LIMITS[name]:
         what = {"rows": "rows", "length": "tokens in a row", "classes": "labels"}[name]
         raise DataError(
-            f"there are {size:,} {what}, and the live page takes at most {LIMITS[name]}; take a part with --max-rows, "
-            "or look at the whole with `byheart report`"
+            f"the data has {size:,} {what}, the live page accepts {LIMITS[name]}; select a part with --max-rows, "
+            "or show all of it with `byheart report`"
         )
 
 
 def _networks(memory: Memory) -> list[dict[str, Any]]:
-    """byheart's own networks for the same rows: the asked one, and that of the theorem."""
+    """Build byheart's own networks for the same rows: the requested one, and that of the theorem."""
     found = [_network(memory, f"byheart’s {memory.construction}")]
     if memory.construction != THEOREM:
         try:
@@ -177,7 +177,7 @@ def _network(memory: Memory, title: str) -> dict[str, Any]:
 
 
 def _terms(memory: Memory) -> dict[str, Any]:
-    """What the page needs to write the budget of the memory that it builds, from the code that budgets."""
+    """Return the data from which the page computes the budget of its memory, taken from the budgeting code."""
     assert memory.dataset is not None
     claim = guarantee("compact", memory.dataset, {"head": "logits"})
     assert claim is not None

@@ -28,15 +28,15 @@ EXAMPLES = 12
 
 WORDS = {
     "proved": "Every row was put through the network in exact arithmetic, and every answer was its label.",
-    "refuted": "The network does not keep what is claimed; the reason names where.",
-    "undecided": "Neither proved nor refuted; the reason says why.",
+    "refuted": "The network violates the claim; the reason names the location.",
+    "undecided": "Neither proved nor refuted; the reason explains why.",
 }
 
 
 def render(memory: Memory, dataset: Dataset | None = None, *, file: str = "FILE.byheart", data: str = "DATA") -> str:
     """The page as text: self-contained, no script or style from elsewhere.
 
-    `file` and `data` are the names that the page uses where it says how to load the memory elsewhere.
+    `file` and `data` are the names in the page's instructions for loading the memory elsewhere.
     """
     dataset = dataset or memory.dataset
     environment = Environment(loader=PackageLoader("byheart.report"), autoescape=select_autoescape(default=True))
@@ -71,7 +71,7 @@ def write(memory: Memory, path: Path, dataset: Dataset | None = None, **names: s
 
 
 def _names(memory: Memory, dataset: Dataset | None, file: str, data: str) -> dict[str, str]:
-    """Commands that can be copied: names as a shell takes them, and a row of the data as a question."""
+    """Return commands to copy: names quoted for a shell, and a row of the data as the query."""
     question = "..."
     if dataset is not None:
         (row,) = memory.encoder.decode(dataset.inputs.rows(0, 1))
@@ -107,11 +107,9 @@ def comparison(memory: Memory, dataset: Dataset | None) -> list[tuple[str, int]]
 
 def _verdict_words(memory: Memory) -> str:
     if memory.recorded_by:
-        return (
-            "Recorded, not checked now: this is what the file says about itself. `byheart verify FILE DATA` checks it."
-        )
+        return "Recorded, not checked now: this is the file's own record. `byheart verify FILE DATA` checks it."
     if memory.certificate.gap is not None and memory.certificate.verdict == "proved":
-        return "The network's distributions are, all together, as close to those of the data as the reason says."
+        return "The network's distributions, taken together, are within the stated gap of those of the data."
     words = WORDS[memory.certificate.verdict.value]
     return words.replace("in exact arithmetic", "with rigorous error bounds") if _by_enclosures(memory) else words
 
@@ -121,7 +119,7 @@ def _by_enclosures(memory: Memory) -> bool:
 
 
 def live(memory: Memory, body: dict[str, Any]) -> dict[str, Any]:
-    """What the page evaluates: the network, and how an input becomes token vectors."""
+    """Return the data that the page evaluates: the network, and the encoding of inputs as token vectors."""
     stored = body["tokens"]
     plain = {"kind": stored, "max_length": None, "pad": None} if isinstance(stored, str) else stored
     tokens = {name: value for name, value in plain.items() if name != "model"}
@@ -148,7 +146,7 @@ def unfollowed(memory: Memory, size: int) -> str:
 
 
 def _examples(memory: Memory, dataset: Dataset | None) -> list[dict[str, str]]:
-    """A few memorized rows, as the text that the live picture takes."""
+    """Return a few memorized rows as input text for the live picture."""
     if dataset is None:
         return []
     rows = memory.encoder.decode(dataset.inputs.rows(0, EXAMPLES))
@@ -173,7 +171,7 @@ def _as_list(row: list[Any]) -> str:
 
 
 def _plain_token(token: Any) -> Any:
-    """A symbol, or a vector as JSON numbers (the page takes them exactly, as far as floats go)."""
+    """A symbol, or a vector as JSON numbers (the page reads them exactly, within the precision of floats)."""
     if not isinstance(token, tuple):
         return as_json_number(token) if type(token) is int else token
     numbers = [x if isinstance(x, int) else float(x) for x in token]
@@ -186,5 +184,5 @@ def _short(label: Any) -> str:
 
 
 def script_safe(text: str) -> str:
-    """JSON that may stand inside a <script> element."""
+    """Return JSON that is safe inside a <script> element."""
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

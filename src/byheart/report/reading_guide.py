@@ -21,7 +21,7 @@ from byheart.paper import Entry
 
 @dataclass(frozen=True)
 class ProofStep:
-    """One step of the proof: what it achieves, its equation, and the label and function that byheart has for it."""
+    """One step of the proof: its result, its equation, its label, and byheart's function for it."""
 
     title: str
     words: str
@@ -64,7 +64,7 @@ STEPS = (
     ),
     ProofStep(
         "The first feed-forward network",
-        "The token memory carries $x$ along and leaves a place for the sum.",
+        "The token memory keeps $x$ and reserves a channel for the sum.",
         r"f_1(x)=(\tilde\varphi(x),F(x),0)^\top\quad(50)",
         "eq. (50)",
         "byheart.build.ks25.layers.token_layers",
@@ -122,7 +122,7 @@ STEPS = (
     ),
     ProofStep(
         "Scan a group",
-        "Entry after entry: read key and label, compare, add what passes the gate to the sum.",
+        "Entry after entry: read key and label, compare, add the gate's output to the sum.",
         r"G\circ F_{n-1}\circ\dots\circ F_0\circ H\quad(160)",
         "Lemma G.6",
         f"{_MEMORIZER}.scan_plan",
@@ -136,7 +136,7 @@ STEPS = (
         "byheart.build.ks25.construction.build_ks25",
     ),
     ProofStep(
-        "What it costs",
+        "Cost",
         "The sum of the parts, before anything is built. The certificate compares it with the network.",
         r"\text{depth}\lesssim\sqrt{N\log N}+\sqrt{N/\log N}\cdot\max\{\log R,\log C\}\quad(61)",
         "eq. (61)",

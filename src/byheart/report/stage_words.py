@@ -1,4 +1,4 @@
-"""What the stages of the constructions do, in a few words for people who look at a report."""
+"""Describe the stages of the constructions in a few words, for readers of a report."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ WORDS = {
     "start": "a first token that every token can look back at",
     "row": "writes all tokens of the row one after another",
     "token hash": "bends and folds the numbers until sums over different rows differ",
-    "token code": "gives every token a number of its own",
-    "phi": "gives every token a number of its own",
+    "token code": "gives every token a distinct number",
+    "phi": "gives every token a distinct number",
     "attention": "adds the mean over the row: the token becomes its context",
     "averaging": "adds the mean over the row: the token becomes its context",
     "pooling": "adds up the set",
@@ -29,11 +29,11 @@ WORDS = {
     "folds": "reflects the number at ever smaller powers of two; which reflections happen spells the label",
     "bands": "makes of the depth at which the number was trapped about the number of its label",
     "label memory": "finds the group of the context's number and reads the label from the group's bits",
-    "threshold units": "fires where the row is one of those it stands for",
+    "threshold units": "fires if the row is in its set",
     "hidden layer": "one bend for each memorized row",
     "feed-forward": "maps the context's number to the label",
     "shift": "moves the wanted bits to the front",
-    "modulo": "drops what is before them",
+    "modulo": "drops the bits before them",
     "word": "picks the word of the row's group",
     "bits": "reads the label's bits one after the other",
     "answer": "gives the answer",

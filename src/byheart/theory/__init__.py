@@ -39,9 +39,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class LowerBound:
-    """What any memory of this size of problem needs.
+    """Lower bounds for any memory of this size of problem.
 
-    parameters: KS25 Theorem 4.2 (one label per sequence or set) or 4.3 (one label per token), which ask for two
+    parameters: KS25 Theorem 4.2 (one label per sequence or set) or 4.3 (one label per token), which require two
     classes only; `strongest("parameters")` also uses the other classes. total_bits: log2 of the number of labellings.
     """
 
@@ -63,10 +63,10 @@ class LowerBound:
         return max(found, key=lambda bound: bound.value)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: every bound with its theorem."""
+        """Return HTML for a notebook: every bound with its theorem."""
         decided = None if self.verdict is None else self.verdict.sentence
         return card(
-            f"What {self.N:,} rows of {self.n} tokens with {self.C:,} classes need",
+            f"Lower bounds for {self.N:,} rows of {self.n} tokens with {self.C:,} classes",
             [("task", self.task.value), ("verdict", decided)],
             columns=("bound", "from", "formula", "about"),
             rows=[(b.sentence, f"{b.name} ({b.ref})", b.formula, b.scope) for b in self.bounds],

@@ -1,19 +1,19 @@
-"""What one architecture of KS25 eq. (4) cannot store: the sums behind Theorems 4.2 and 4.3, layer by layer.
+"""The capacity of one architecture of KS25 eq. (4): the sums of Theorems 4.2 and 4.3, layer by layer.
 
 The closed forms of `lower` pay for being short. Here every factor of eqs. (86) and (89) is added as it is, capped by
 the number of patterns that exist at all, so the verdict is as sharp as the proof allows. Only two signs matter
-(> 0 or not): a ReLU asks no more, the label is a threshold, and hardmax compares every pair in both directions. So each
-factor is 2(2eMD/v)^v (Bartlett et al. 2019, Lemma 17) instead of Lemma B.4's (8eMD/v)^v.
+(> 0 or not): a ReLU needs no more, the label is a threshold, and hardmax compares every pair in both directions. So
+each factor is 2(2eMD/v)^v (Bartlett et al. 2019, Lemma 17) instead of Lemma B.4's (8eMD/v)^v.
 
-The argument is counting. Once the signs inside the first layers are fixed, what the next layer compares with 0 is M
-polynomials of degree D in the v weights so far; they have at most 2(2eMD/v)^v sign patterns. The product over the
+The argument is counting. Once the signs inside the first layers are fixed, the next layer compares M polynomials
+of degree D in the v weights so far with 0; they have at most 2(2eMD/v)^v sign patterns. The product over the
 layers bounds the labellings that any choice of weights can give; with fewer of them than labellings, some labelling is
 out of reach. Logarithms are added as exact fractions that are rounded up, so "cannot" never comes from rounding. The
 cost is two logarithms per layer.
 
     >>> small = Architecture(d=8, m=9, s=1, H=1, q=10, L=40)
     >>> print(verdict(small, Task.SEQ_TO_SEQ, N=10**6, n=16).sentence)
-    cannot shatter 16000000 points: every labelling in 2 classes takes 16000000 bits, its answers at most 10241519
+    cannot shatter 16000000 points: every labelling in 2 classes needs 16000000 bits, its answers at most 10241519
     >>> verdict(small, Task.SEQ_TO_SEQ, N=10**5, n=16).possible
     True
 """
@@ -106,12 +106,12 @@ class Architecture:
 
 
 TEST = "tests/theory/test_capacity.py"
-_DIGITS = 24  # places of a logarithm here: there are two per layer
+_DIGITS = 24  # binary digits of a logarithm here: there are two per layer
 
 
 @dataclass(frozen=True)
 class CapacityVerdict:
-    """Whether an architecture may store every labelling; "may" is all that a counting argument can say.
+    """Whether an architecture may store every labelling; a counting argument cannot prove more than "may".
 
     `needed` bits of labels against `patterns`, the bits of all answers the architecture can give.
     """
@@ -130,7 +130,7 @@ class CapacityVerdict:
     @property
     def sentence(self) -> str:
         classes = f"{self.C}" if self.attention != "softmax" or self.C == 2 else f"two of {self.C}"
-        facts = f"every labelling in {classes} classes takes {self.needed} bits, its answers at most {self.patterns}"
+        facts = f"every labelling in {classes} classes needs {self.needed} bits, its answers at most {self.patterns}"
         return f"{'may' if self.possible else 'cannot'} shatter {self.labels} points: {facts}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class CapacityVerdict:
 
 
 def label_count(task: Task, N: int, n: int) -> int:
-    """Labels of a data set: one per token where the task asks for it, otherwise one per sequence."""
+    """Labels of a data set: one per token where the task requires it, otherwise one per sequence."""
     return n * N if task.labels_per_token else N
 
 
@@ -187,16 +187,16 @@ def shatterable(architecture: Architecture, task: Task, n: int, C: int = 2, atte
     impossible = 64
     while patterns(N=impossible) >= impossible * per_sequence:
         impossible *= 64
-    # Fewer sequences have no more patterns, so what is too much for the patterns of N is too much for its own.
+    # Fewer sequences have no more patterns, so a count that exceeds the patterns of N exceeds its own.
     while impossible > 1 and (found := patterns(N=impossible - 1)) < (impossible - 1) * per_sequence:
         impossible = floor(found / per_sequence) + 1
     return impossible - 1
 
 
 def _bits_per_label(task: Task, C: int, attention: str) -> Fraction:
-    """What a label must bring to the count: log2 C where labellings are counted, 1 where a dimension is compared.
+    """Return a label's contribution to the count: log2 C where labellings are counted, 1 where a dimension is compared.
 
-    A VC dimension V says that more than V points cannot be shattered by two classes, so not by C either. It says
+    A VC dimension V means that more than V points cannot be shattered by two classes, so not by C either. It states
     nothing about labels·log2 C against V: C-ary labellings are more than binary ones on both sides of the comparison.
     """
     if C == 1:

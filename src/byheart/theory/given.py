@@ -1,8 +1,8 @@
 """Lower bounds for given labels, not for the worst case: how often labels change along a line.
 
 Shattering bounds (`lower`, `capacity`) speak about the worst-case labelling of that many rows. About one given
-labelling a counting argument says nothing. But a network of ReLU or threshold units with linear (uniform) attention is
-piecewise linear along every straight line of inputs, and labels that change often along a line need many pieces:
+labelling a counting argument gives no bound. But a network of ReLU or threshold units with linear (uniform) attention
+is piecewise linear along every straight line of inputs, and labels that change often along a line need many pieces:
 
     rows x_0, x_1, …, x_k on one line, neighbours with different labels
     pieces  ≤ Π (units of a layer + 1) ≤ 2^units       each unit adds one break per piece it reads
@@ -33,7 +33,7 @@ MOST_CELLS = 10_000_000  # rows times numbers: where there are more, fewer direc
 
 
 def given_label_bound(dataset: Dataset) -> Bound | None:
-    """The least parameters of a piecewise linear network with these labels; None where it says nothing."""
+    """The least parameters of a piecewise linear network with these labels; None where the argument gives no bound."""
     changes = label_changes(dataset)
     units = max(0, (-(-(changes + 1) // dataset.C) - 1).bit_length())
     if units < LEAST_UNITS:
@@ -66,7 +66,7 @@ def _numbers(dataset: Dataset) -> Index:
     """Every row as the ranks of its numbers, (N, n·d); -1 where a token is absent. Ranks keep order and equality."""
     points, index = dataset.inputs.points.numerators, dataset.inputs.index
     ranks = np.column_stack([np.unique(column, return_inverse=True)[1] for column in points.T]).astype(np.int64)
-    ranks = np.vstack([ranks, np.full((1, ranks.shape[1]), ABSENT, dtype=np.int64)])  # what index -1 points at
+    ranks = np.vstack([ranks, np.full((1, ranks.shape[1]), ABSENT, dtype=np.int64)])  # the target of index -1
     return np.asarray(ranks[index].reshape(len(index), -1), dtype=np.int64)
 
 

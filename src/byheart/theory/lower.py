@@ -36,7 +36,7 @@ TEST = "tests/theory/test_lower.py"
 def sign_vectors(polynomials: int, degree: int, variables: int, digits: int = 64) -> Fraction:
     """An upper bound on log2 of the number of vectors of signs −, 0, +.
 
-    With W > M, where the lemma says nothing, the 3^M vectors that exist at all.
+    With W > M, where the lemma does not apply, the 3^M vectors that exist at all.
 
     >>> float(sign_vectors(100, 2, 1)) < 12.1, float(sign_vectors(1, 1, 5)) < 1.6
     (True, True)
@@ -77,7 +77,7 @@ def next_token_parameters(N: int, C: int = 2) -> int:
 
 @implements(
     Ref("GJ95", "quadratic VC dimension"),
-    statement="VC dimension O(W²), so every labelling of N points takes Ω(√N) parameters: W ≥ (√(1 + N/2) − 1)/2 for "
+    statement="VC dimension O(W²), so every labelling of N points needs Ω(√N) parameters: W ≥ (√(1 + N/2) − 1)/2 for "
     "KS25's Transformers on equal tokens",
     test=TEST,
 )
@@ -114,14 +114,14 @@ def quadratic_parameters(N: int) -> int:
 
 @implements(
     Ref("S97", "Theorem 1"),
-    statement="shattering every set of N points in general position takes (N - 1)/2 parameters",
+    statement="shattering every set of N points in general position needs (N - 1)/2 parameters",
     test=TEST,
     partly="cited, not proved here",
 )
 def general_position_parameters(N: int) -> int:
     """Sontag's bound for points that may lie arbitrarily close together: W ≥ (N − 1)/2.
 
-    It holds for networks of ReLU, sigmoid and threshold units and any fixed shape. KS25, like this library, asks for
+    It holds for networks of ReLU, sigmoid and threshold units and any fixed shape. KS25, like this library, requires
     every labelling of points that are at least δ apart, so √N is possible. Where δ is exponentially small in N,
     linearly many are needed again: `close_points_parameters`.
 
@@ -134,14 +134,14 @@ def general_position_parameters(N: int) -> int:
 
 @implements(
     Ref("SI24", "Theorem 1"),
-    statement="where δ is exponentially small in N, memorizing every N points at distance δ takes Ω(N) parameters; "
+    statement="where δ is exponentially small in N, memorizing every N points at distance δ needs Ω(N) parameters; "
     "with our own proof and constants, as a number for any N and r/δ",
     test=TEST,
 )
 def close_points_parameters(N: int, spread_squared: Exact) -> int:
-    """What one shape of network needs for every labelling of *every* N points of norm r that are δ apart.
+    """Bound the parameters of one shape of network for every labelling of *every* N points of norm r that are δ apart.
 
-    Notation: spread_squared = (r/δ)², W parameters, U ≤ W/2 hidden units (each has a weight and a bias of its own),
+    Notation: spread_squared = (r/δ)², W parameters, U ≤ W/2 hidden units (each has a weight and a bias),
     V = ⌊2r/δ⌋ + 1 points on a line, δ apart; rows are sequences of equal tokens there, on which attention is
     linear.
 
@@ -149,13 +149,13 @@ def close_points_parameters(N: int, spread_squared: Exact) -> int:
     pairs on the line and label the left point 0 and the right point 1. For each of the binom(⌊V/2⌋, p) choices some
     parameters make the output cross the threshold inside every chosen pair. Along the line the output has at most
     2^U linear pieces, each of which crosses once, so one pattern of signs on all V points serves at most binom(2^U,
-    p) choices. Hence there are at least (⌊V/2⌋/2^U)^p patterns. On the other hand the patterns are told by the
+    p) choices. Hence there are at least (⌊V/2⌋/2^U)^p patterns. On the other hand the patterns are determined by the
     signs of V·(U + 1)·2^U polynomials of degree at most W in W variables (one for each point, unit and state of the
     units before), so Lemma B.4 allows (8e·V·(U + 1)·2^U)^W of them:
 
         p·(log2⌊V/2⌋ − W/2) ≤ W·(log2 V + W/2 + log2(W/2 + 1) + log2 8e)
 
-    As δ falls, this tends to W ≥ N/2, Sontag's bound; for r/δ polynomial in N it says nothing beyond √N.
+    As δ falls, this tends to W ≥ N/2, Sontag's bound; for r/δ polynomial in N it gives nothing beyond √N.
 
     >>> [close_points_parameters(1000, 4**k) for k in (10, 100, 1000, 10**5)]
     [19, 120, 348, 498]
@@ -193,7 +193,7 @@ def seq_to_seq_parameters(N: int, n: int, C: int = 2, labels: int | None = None)
     """The smallest W that Theorem 4.3 allows: nN ≤ W̄·log2(8en³N) and W̄ ≤ W + W²/8 (the paper: 48e and 3W²).
 
     A causal mask removes comparisons from eq. (78), so the bound holds for causal attention as well. Where only
-    `labels` of the nN tokens have labels of their own, these replace nN on the left.
+    `labels` of the nN tokens have separate labels, these replace nN on the left.
     """
     if C == 1:
         return 1
@@ -203,7 +203,7 @@ def seq_to_seq_parameters(N: int, n: int, C: int = 2, labels: int | None = None)
 
 @implements(
     Ref("KS25", "Remark 4.3"),
-    statement="the dependence on d is unavoidable: a network that tells apart all tokens of dimension d, which enter "
+    statement="the dependence on d is unavoidable: a network that distinguishes all tokens of dimension d, which enter "
     "as vectors, has at least d + 1 parameters",
     test=TEST,
 )
@@ -269,7 +269,7 @@ def any_chain_parameters(N: int, C: int = 2) -> int:
     need = N * log2_down(C)
 
     def may(W: int) -> bool:
-        # 40 places: the search asks dozens of times
+        # 40 digits: the search evaluates this dozens of times
         return W > N or Fraction(W * (W + 6), 4) * log2_up(4 * E_UP * N * max(W, 2 * (C - 1)), 40) >= need
 
     low, high = 0, N + 1  # low is impossible, high is not

@@ -47,7 +47,7 @@ def distribution_capacity(parameters: int, omega: int) -> int:
 def document_capacity(parameters: int, omega: int) -> Fraction:
     """(2 + 1/(ω−1))·k/(ω−1) + 1: some documents with at most this many contexts are too much for k parameters.
 
-    k may be 0: a model without parameters says one thing after every context, and one context is too much for it.
+    k may be 0: a model without parameters has one distribution for every context, and cannot fit a single one.
     """
     _check(parameters + 1, omega)
     return (2 + Fraction(1, omega - 1)) * Fraction(parameters, omega - 1) + 1
@@ -72,9 +72,9 @@ class HardDocuments:
     """Theorem 1's documents: `hard` contexts of one length, each followed by every token, at random frequencies.
 
     A model that is a C¹ function of k parameters, definable by exp and restricted analytic functions, and fits the
-    distributions behind these contexts for more than a nowhere dense set of frequencies, has k ≥ hard·(ω−1). So these
-    documents, drawn at random, are out of reach for it with probability one in the limit of many repeats, whatever the
-    model is. No single finite set of documents is hard for every model: a model may have it built in.
+    distributions after these contexts for more than a nowhere dense set of frequencies, has k ≥ hard·(ω−1). So these
+    documents, sampled at random, are out of reach for it with probability one in the limit of many repeats, whatever
+    the model is. No single finite set of documents is hard for every model: a model may have it built in.
     """
 
     documents: tuple[tuple[int, ...], ...]  # tokens are numbers from 0 to ω − 1
@@ -104,15 +104,15 @@ class HardDocuments:
 
 @implements(
     Ref("M24", "Theorem 1"),
-    statement="the documents of its proof: n' = ⌊k/(ω−1)⌋ + 1 contexts of one length with every token behind each, at "
+    statement="the documents of its proof: n' = ⌊k/(ω−1)⌋ + 1 contexts of one length with every token after each, at "
     "random frequencies",
     test=TEST,
-    partly="which frequencies are out of reach depends on the model: almost all are, and these are drawn, not proved",
+    partly="which frequencies are out of reach depends on the model: almost all are, and these are sampled, not proved",
 )
 def hard_documents(parameters: int, omega: int, *, repeats: int | None = None, seed: int = 0) -> HardDocuments:
     """Documents that are too much for a smooth model with this many parameters, for almost all frequencies.
 
-    `repeats` documents go through each hard context (4ω where not given); more of them come closer to the drawn
+    `repeats` documents go through each hard context (4ω where not given); more of them come closer to the sampled
     distribution. Contexts are the first n' words of length T = ⌈log n'/log ω⌉ in lexicographic order, which have the
     fewest prefixes. The paper's T is 0 for k < ω − 1, where a context would be empty; here it is at least 1. With
     parameters=0 there is one hard context.
@@ -192,7 +192,7 @@ def decoder_parameters(contexts: int, omega: int, length: int, d: int = 1) -> in
     return OneLayerDecoder(omega, length, contexts, d).parameters
 
 
-@implements(Ref("M24", "Theorem 7"), statement="the same with token averaging in place of attention", test=TEST)
+@implements(Ref("M24", "Theorem 7"), statement="the same with token averaging instead of attention", test=TEST)
 def averaging_parameters(contexts: int, omega: int, length: int, d: int = 1) -> int:
     """Parameters of the network that Theorem 7 gives.
 

@@ -1,6 +1,6 @@
-"""The question that bounds answer, this many sequences of such tokens with this many classes, and the answers.
+"""The problem of a bound (sequences, tokens, classes), and the bounds.
 
-A bound is a value: a number with the theorem it comes from, its formula and what it assumes.
+A bound is a value: a number with the theorem it comes from, its formula and its assumptions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Bound:
     reconstructions of constants that a paper does not print, and estimates, and where a theorem is `cited` alone: its
     proof is in the paper, not here. `scope`: whether the bound is about labels of separated points (all of ours), about
     distributions, or about one shape of network for every set of points, wherever they lie; the last two may be larger
-    than what a memory of the given rows needs. `own_constants`: the paper proves the order of growth, the constants
+    than a memory of the given rows needs. `own_constants`: the paper proves the order of growth, the constants
     in the formula are byheart's, by the same proof.
     """
 
@@ -61,7 +61,7 @@ class Bound:
         return f"{least} {self.value:,} {self.quantity.replace('_', ' ')}{f' ({self.remark})' if self.remark else ''}"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return the HTML that a notebook shows."""
         facts = [
             ("from", f"{self.name} ({self.ref})"),
             ("formula", self.formula),
@@ -95,7 +95,7 @@ class Problem:
     """N sequences of n tokens (sets of at most n elements) of dimension d with C classes.
 
     omega: vocabulary, if tokens are symbols; r and delta: largest norm and smallest distance of the tokens, by default
-    those of symbols numbered 1, 2, … (r only enters logarithms); B: KS25's limit on bits, if asked for;
+    those of symbols numbered 1, 2, … (r only enters logarithms); B: KS25's limit on bits, if requested;
     contexts: how many different contexts have labels, if fewer than N (nN where every token has one).
 
     >>> Problem(task="seq-to-seq", N=100, n=8).labels
@@ -138,7 +138,7 @@ class Problem:
 
     @property
     def points(self) -> int:
-        """Sequences of equal tokens that may each have a label of their own: N, whatever the length, because the
+        """Sequences of equal tokens that may each have a separate label: N, whatever the length, because the
         tokens of such a sequence are one point.
 
         >>> Problem(task="seq-to-seq", N=100, n=8).points

@@ -3,10 +3,10 @@
 For polynomial ψ everything is rational: the rank comes from elimination over fractions. For the analytic activations
 the entries are balls, and a pivot or a determinant that excludes 0 proves independence.
 
-A correction: the paper asks that b's entries be nonzero and distinct, and argues that minors of a Vandermonde matrix
-with such roots do not vanish. With gaps in the exponents they do: ψ(x) = x + x³ and b = (1, -1) give ψ(a bᵀ) of rank 1,
-and with exponents {0, 1, 3} already b = (1, 2, -3) is enough. For *positive* distinct entries generalized Vandermonde
-minors are positive and the theorems hold; the constructions draw positive numbers.
+A correction: the paper requires that b's entries are nonzero and distinct, and argues that minors of a Vandermonde
+matrix with such roots do not vanish. With gaps in the exponents they do: ψ(x) = x + x³ and b = (1, -1) give ψ(a bᵀ) of
+rank 1, and with exponents {0, 1, 3} already b = (1, 2, -3) is enough. For *positive* distinct entries generalized
+Vandermonde minors are positive and the theorems hold; the constructions sample positive numbers.
 
     >>> [polynomial_rank({1: 1, 3: 1}, a=[1, 2, 3], b=[1, other]).rank for other in (2, -1)]
     [2, 1]
@@ -32,9 +32,9 @@ SUBSETS = 20_000  # how many sets of columns a Kruskal rank may look at
 
 @dataclass(frozen=True)
 class RankFacts:
-    """What was found for ψ(a bᵀ), and what the theorem guarantees for generic a.
+    """The measured rank of ψ(a bᵀ), and the theorem's guarantee for generic a.
 
-    `kruskal` is the largest k such that every k columns are independent. `assumption` says whether b is positive and
+    `kruskal` is the largest k such that every k columns are independent. `assumption` states whether b is positive and
     distinct; the theorem speaks only then.
     """
 

@@ -71,7 +71,7 @@ def input_dimension(d: int | None, architecture: Architecture | None) -> int:
 
 
 def lower_bounds(problem: Problem, architecture: Architecture | None = None, zeros: int = 0) -> list[Bound]:
-    """What any network needs, and what this architecture cannot do."""
+    """Return lower bounds for any network, and the limits of this architecture."""
     found = [_theorem(problem), *_more_parameters(problem), _bits(problem, zeros)]
     found += [*_any_points(problem), *_distributions(problem)]
     if architecture is not None:
@@ -80,7 +80,7 @@ def lower_bounds(problem: Problem, architecture: Architecture | None = None, zer
 
 
 def upper_bounds(problem: Problem) -> list[Bound]:
-    """What KS25's constructions guarantee, both forms, and the other rows of Table 1."""
+    """Return the guarantees of KS25's constructions, both forms, and the other rows of Table 1."""
     found: list[Bound] = []
     for name, ref, make in _constructions(problem):
         for form in FORMS:
@@ -100,7 +100,7 @@ def _theorem(p: Problem, C: int = 2) -> Bound:
     classes = f"{C} classes" if C > 2 else "two classes, so any more"
     name = ref.label if C == 2 else f"{ref.label}, {C} classes"
     if p.C == 1:
-        return Bound(name, "lower", "parameters", 1, ref, "1", ("one class: there is nothing to tell apart",))
+        return Bound(name, "lower", "parameters", 1, ref, "1", ("one class: nothing to distinguish",))
     if p.kind.labels_per_token:
         value = seq_to_seq_parameters(p.N, p.n, C, p.labels)
         formula = f"4(√(1 + T/2) − 1), T = nN·log2({C})/log2(8e·{C - 1}·n³N)"
@@ -170,7 +170,7 @@ def _bits(p: Problem, zeros: int) -> Bound:
 
 
 def _any_points(p: Problem) -> Iterator[Bound]:
-    """What separation saves: without it, √N is out of reach.
+    """Return the effect of separation: without it, √N is out of reach.
 
     Both are about points, and a sequence of equal tokens is one point: N of them have N labels to choose, not nN, even
     where every token has a label. For nN points there is no such bound, because tokens of a row are not free to move.

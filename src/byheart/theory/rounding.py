@@ -1,6 +1,6 @@
 """Directed arithmetic: a lower bound is only rounded down on its way, an upper bound only up.
 
-Nothing here is a float. Square roots and logarithms are enclosed between two fractions, and the caller takes the
+Nothing here is a float. Square roots and logarithms are enclosed between two fractions, and the caller chooses the
 end that keeps the inequality true. So a bound stays a theorem after it has become a number.
 
     >>> from fractions import Fraction
@@ -23,7 +23,7 @@ Exact = int | Fraction
 PI_DOWN, PI_UP = Fraction(3141592653589793, 10**15), Fraction(3141592653589794, 10**15)
 E_DOWN, E_UP = Fraction(2718281828459045, 10**15), Fraction(2718281828459046, 10**15)
 
-_DIGITS = 64  # binary places of a logarithm
+_DIGITS = 64  # binary digits of a logarithm
 
 
 def ceil(value: Exact) -> int:
@@ -85,7 +85,7 @@ def scaled_log2(numerator: int, denominator: int, digits: int, up: bool) -> int:
     top, bottom = numerator << max(-exponent, 0), denominator << max(exponent, 0)
     if top == bottom:
         return exponent << digits
-    places = 2 * digits + 16  # each squaring doubles the relative error: `digits` of them cost `digits` places
+    places = 2 * digits + 16  # each squaring doubles the relative error: `digits` of them cost `digits` digits
     mantissa = -((-top << places) // bottom) if up else (top << places) // bottom
     two = 2 << places
     result = exponent

@@ -2,11 +2,11 @@
 
 Together with the labels in the code they make the paper map complete: every definition, lemma, theorem, corollary,
 remark and footnote of KS25 and M24 has a row, and so has every equation that something here rests on; those of the main
-text that have none are named in another's. A row says where the statement lives, or why nothing can be built of it.
+text that have none are named in another's. A row names the code of the statement, or the reason why there is none.
 
     >>> from byheart.paper import find
     >>> [entry.status for entry in find("Open Problem")]
-    ['out of reach: open; what is known is a weak bound for softmax, `byheart.theory.capacity`', 'shown']
+    ['out of reach: open; only a weak bound for softmax is known, `byheart.theory.capacity`', 'shown']
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ state(
 )
 state(
     Ref("KS25", "eq. (5)"),
-    "consistent labels: equal last tokens in equal multisets have equal labels; (10), (40), (129) and (143) say the "
-    "same of their settings. Rows that contradict each other are refused, or left out and counted",
+    "consistent labels: equal last tokens in equal multisets have equal labels; (10), (40), (129) and (143) state the "
+    "same of their settings. Rows that contradict each other are refused, or skipped and counted",
     CHECKED,
     code="byheart.data.dataset.settle.settle",
     test="tests/data/dataset/test_settle.py",
@@ -100,7 +100,7 @@ state(
 state(
     Ref("KS25", "after Remark 4.3"),
     "a feed-forward network that reads the row as one vector needs d·n parameters: a weight for each of its numbers "
-    "(the argument of Remark 4.3 with dn in place of d), and one to answer with",
+    "(the argument of Remark 4.3 with dn instead of d), and one for the answer",
     "a number",
     code="byheart.theory.lower.input_parameters",
     test="tests/theory/test_lower.py",
@@ -152,12 +152,12 @@ state(
 for _label, _what, _test in (
     ("eq. (20)", "the direction v of Lemma B.2: with n = 2 some v that satisfy it give two multisets one sum after the "
      "shift f = h + ⌊2N²|S|√π⌋", "tests/build/ks25/test_separation_gap.py"),
-    ("eq. (23)", "sums of h are at most 2N²|S|√π·M: what a shift must exceed, twice, so that no sizes cancel",
+    ("eq. (23)", "sums of h are at most 2N²|S|√π·M: a shift must exceed this, twice, so that no sizes cancel",
      "tests/build/ks25/test_separation_gap.py"),
     ("eq. (31)", "sums of f over restrictions to A are √|A| apart; the printed proof does not imply it",
      "tests/build/ks25/test_separation_gap.py"),
     ("eq. (47)", "sums of φ̃ differ by 1 or more. In print the sum over the support lacks the multiplicity m(x), and φ̃ "
-     "also takes the value 0; the printed proof does not imply it, the repaired Lemma B.2 does",
+     "also has the value 0; the printed proof does not imply it, the repaired Lemma B.2 does",
      "tests/build/ks25/test_separation_gap.py"),
     ("eq. (55)", "context ids are 1/n apart, from (47): with n = 3 and one last token the printed proof gives two "
      "contexts one id", "tests/build/ks25/test_separation_gap.py"),
@@ -216,7 +216,7 @@ state(
 )
 state(
     Ref("KS25", "eq. (50)"),
-    "the token network (φ̃, F, 0); x is carried, so F needs no units of its own",
+    "the token network (φ̃, F, 0); x is carried, so F needs no separate units",
     "built",
     code="byheart.build.ks25.layers.token_layers",
     test="tests/build/ks25/test_ks25.py",
@@ -294,12 +294,12 @@ state(
 state(
     Ref("KS25", "Open Problem"),
     "does a softmax Transformer need Ω(√(nN)) parameters for one label per token?",
-    "out of reach: open; what is known is a weak bound for softmax, `byheart.theory.capacity`",
+    "out of reach: open; only a weak bound for softmax is known, `byheart.theory.capacity`",
 )
 state(
     Ref("KS25", "Open Problem"),
     "the same question to trained networks: the fewest blocks with averaging, softmax and hardmax, beside √(nN); "
-    "docs/lab.md says what that shows and what it cannot",
+    "docs/lab.md discusses the evidence and its limits",
     SHOWN,
     code="byheart.lab.presets.ks25.least_blocks_by_attention",
     test="tests/lab/study/test_planner.py",
@@ -325,7 +325,7 @@ for _label, _what in (
 ):
     state(
         Ref("KS25", _label),
-        f"{_what}; trained by `byheart lab`, docs/lab.md says which runs show it and which do not",
+        f"{_what}; trained by `byheart lab`, docs/lab.md lists which runs show it and which do not",
         SHOWN,
         code="byheart.lab.presets.ks25",
         test="tests/lab/study/test_study.py",
@@ -334,7 +334,7 @@ for _label, _what in (
 state(
     Ref("KS25", "Figure 3"),
     "fewest blocks for N = 600 to 1700: √N, then a jump; trained by `byheart lab`, docs/lab.md",
-    "partly: the jump is there; up to N = 1200 one block is enough with our vectors, so √N is not told from a constant",
+    "partly: the jump exists; up to N = 1200 one block is enough with our vectors, so √N and a constant both fit",
     code="byheart.lab.presets.ks25",
     test="tests/lab/study/test_study.py",
 )
@@ -347,8 +347,8 @@ state(
 )
 state(
     Ref("M24", "Section 2"),
-    "what holds generically fails only on the zeros of an analytic function, which have measure zero; softmax, tanh, "
-    "arctan and GELU are analytic and definable. Here parameters are drawn and the result is then proved for them",
+    "a generic property fails only on the zeros of an analytic function, which have measure zero; softmax, tanh, "
+    "arctan and GELU are analytic and definable. Here parameters are sampled and the result is then proved for them",
     IN_WORDS,
 )
 state(

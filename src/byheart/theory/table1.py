@@ -1,7 +1,7 @@
 """The other rows of KS25's Table 1, and byheart's own, as formulas that give numbers.
 
 Where a paper states its count, the row is that count. Where it states only an order, the row is our reconstruction
-or the order with constant 1, and says so: `proved` is False.
+or the order with constant 1, marked by `proved` = False.
 
     >>> [row.name for row in rows(Problem("next-token", N=100, n=4, d=8))][:3]
     ['Nilsson 1965', 'Baum 1988', 'Park 2021']
@@ -27,7 +27,7 @@ from byheart.theory.theorems import HEAD
 from byheart.theory.upper import STREAM, PointSet, dense_blocks, feed_forward_memory
 
 _WARM_UP = 30  # hash steps before bits are used
-_BUCKETS = 16  # buckets that one selector block tells apart
+_BUCKETS = 16  # buckets that one selector block distinguishes
 _WORD = 44  # longest word that float64 scans exactly
 
 
@@ -79,7 +79,7 @@ _ALL = tuple(Task)
 
 @dataclass(frozen=True)
 class FormulaRow:
-    """A construction of the literature: for which tasks, how many parameters, by which formula, under what."""
+    """A construction of the literature: its tasks, its number of parameters, its formula, its assumptions."""
 
     name: str
     ref: Ref

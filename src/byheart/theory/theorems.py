@@ -1,10 +1,10 @@
-"""What KS25's theorems guarantee about whole networks: Theorems B.1, D.1, E.1, F.1, Corollary 4.1 and Remark 4.5.
+"""The guarantees of KS25's theorems for whole networks: Theorems B.1, D.1, E.1, F.1, Corollary 4.1 and Remark 4.5.
 
 Each function is the sum of its theorem's parts: a token memory φ̃, attention, a label memory. `constants` of the
 paper are kept except one: Lemma B.2's shift has a gap, and the repaired lemma gives token labels up to
 N(N−1)/2 + 1 instead of 4N³√π, which is smaller.
 
-What they need of the data is a `Setting`; `worst_case` makes the one that only knows N, n, d, C, r and δ.
+A `Setting` contains their inputs from the data; `worst_case` computes it from N, n, d, C, r and δ alone.
 
     >>> transformer(worst_case(N=1000, n=8, d=4, C=10, r_squared=9))
     Guarantee(width=14, depth=3863, parameters=811169, max_bits=803)
@@ -66,7 +66,7 @@ class Setting:
 
     @property
     def attended(self) -> PointSet:
-        """What attention returns: norms at most 20 r n² N³ δ⁻¹ √(πd), distances at least 1/n, eq. (55) and (56)."""
+        """Attention's output: norms at most 20 r n² N³ δ⁻¹ √(πd), distances at least 1/n, eq. (55) and (56)."""
         norm = 400 * self.tokens.spread_squared * self.n**4 * self.N**6 * PI_UP * self.d
         return PointSet(self.contexts, 3, norm, Fraction(1, self.n**2))
 
@@ -115,7 +115,7 @@ def output_map(width: int) -> Guarantee:
 @implements(Ref("KS25", "Theorem 4.1"), statement="the explicit size of the next-token Transformer", test=TEST)
 @implements(
     Ref("KS25", "Corollary 4.1"),
-    statement="labels for every token: the label memory holds nN contexts, width 14",
+    statement="labels for every token: the label memory stores nN contexts, width 14",
     test=TEST,
 )
 def transformer(s: Setting, form: str = "plain", *, balanced: bool = False) -> Guarantee:
@@ -202,7 +202,7 @@ def with_embedding(s: Setting, omega: int, form: str = "plain") -> Guarantee:
 
 
 def _around(s: Setting, form: str, attention: Guarantee, balanced: bool = False) -> Guarantee:
-    """The token memory before, and the label memory behind this attention."""
+    """The token memory before, and the label memory after this attention."""
     how: dict[str, Any] = {"form": form, "width": TRANSFORMER_WIDTH, "balanced": balanced}
     token = feed_forward_memory(s.tokens, s.N, token_labels(s.N), **how)
     label = feed_forward_memory(s.attended, s.contexts, s.C, **how)

@@ -1,6 +1,6 @@
-"""What KS25's lemmas guarantee about feed-forward memories, as numbers: width, depth, parameters and bits.
+"""The guarantees of KS25's lemmas for feed-forward memories, as numbers: width, depth, parameters and bits.
 
-Every formula is the theorem's own sum with integers in place of its O(·): logarithms become bit lengths, square
+Every formula is the theorem's own sum with integers instead of its O(·): logarithms become bit lengths, square
 roots are rounded up, and labels and keys are swapped back where Lemma C.1 exchanges them. Nothing is read from a
 network, so a construction can state its guarantee before it is built.
 
@@ -63,7 +63,7 @@ class Guarantee:
 class PointSet:
     """V points with ‖x‖ ≤ r and distances ≥ δ. Norms are kept squared, so that data's exact values fit.
 
-    The theorems ask for r ≥ 1 and δ ≤ 1; smaller r and larger δ are moved there, which only weakens the guarantee.
+    The theorems require r ≥ 1 and δ ≤ 1; smaller r and larger δ are moved there, which only weakens the guarantee.
     """
 
     count: int
@@ -112,28 +112,28 @@ def groups(entries: int) -> tuple[int, int]:
     ((1, 1), (2, 1), (50, 6))
     """
     if entries < 1:
-        raise OptionError(f"{entries} entries: a memory holds at least one")
+        raise OptionError(f"{entries} entries: a memory stores at least one")
     count = max(1, sqrt_up(entries * log2_up(entries)))
     return count, -(-entries // count)
 
 
 @implements(
     Ref("KS25", "footnote 2"),
-    statement="groups as large as their bits ask for: a memory of depth O(sqrt(N log(nN))) instead of "
+    statement="groups as large as their bits require: a memory of depth O(sqrt(N log(nN))) instead of "
     "O(sqrt(N log N)·log n)",
     test="tests/theory/test_upper.py",
 )
 def balanced_groups(entries: int, bits: int) -> tuple[int, int]:
     """(m, K) with m = ⌈√(N·M)⌉: as many layers for the groups, m, as for the bits of one group, K·M.
 
-    Lemma C.1 balances against log2 N, although keys have M = O(log(nN)) bits; KS25's footnote 2 says that this can be
-    mended. `ks25` with constants=measured does: it takes the K that costs least.
+    Lemma C.1 balances against log2 N, although keys have M = O(log(nN)) bits; KS25's footnote 2 states the
+    improvement. `ks25` with constants=measured uses it: it chooses the cheapest K.
 
     >>> balanced_groups(300, 34), 3 * 100 + 3 * 3 * 34 < 3 * 50 + 3 * 6 * 34
     ((101, 3), True)
     """
     if entries < 1 or bits < 1:
-        raise OptionError(f"{entries} entries of {bits} bits: a memory holds at least one of each")
+        raise OptionError(f"{entries} entries of {bits} bits: a memory stores at least one of each")
     count = min(entries, max(1, sqrt_up(entries * bits)))
     return count, -(-entries // count)
 
@@ -146,7 +146,7 @@ def plain_memory_depth(m: int, K: int, rho: int, c: int, projection: int = 2) ->
 def residual_memory_depth(m: int, K: int, rho: int, c: int, hidden: int = DENSE) -> int:
     """Blocks with skip connections: one for the start, one per group, one per bit, three to finish.
 
-    With only twelve hidden units an entry takes one block more.
+    With only twelve hidden units an entry needs one block more.
     """
     return 1 + m + K * (max(rho, c, 3) + int(hidden < DENSE)) + 3
 
@@ -171,7 +171,7 @@ def explicit_memory(
 ) -> Guarantee:
     """The guarantee of stages I to III for any number of groups and entries per group, without the input's map.
 
-    `width` is what the theorem allows: 12 by Lemma C.1, more where something is carried through every layer. With
+    `width` is the theorem's: 12 by Lemma C.1, more where something is carried through every layer. With
     skip connections it decides between twelve and fourteen hidden units. `projection` counts the layers of stage I
     (plain form), 0 where another memory has done it.
     """
@@ -216,7 +216,7 @@ def feed_forward_memory(
 
 @implements(
     Ref("KS25", "Lemma F.1"),
-    statement="chunks of B² entries, one memory each behind one projection: width 13, fewer bits, more layers",
+    statement="chunks of B² entries, one memory each after one projection: width 13, fewer bits, more layers",
     test="tests/theory/test_upper.py",
 )
 def limited_memory(
@@ -225,7 +225,7 @@ def limited_memory(
     """The guarantee of Lemma F.1: ⌈N/B²⌉ chunks share stage I; each is a memory of at most B² entries.
 
     In the plain form two layers project and one reads the sum; with skip connections a chunk's first block also clears
-    what the chunk before has left.
+    the rest of the previous chunk.
     """
     if B < 1:
         raise OptionError(f"B = {B}: must be at least 1")
@@ -254,13 +254,13 @@ LANE_WEIGHTS = 70  # weights that are not zero, of one lane in one block or laye
 
 @implements(
     Ref("V22", "bounded depth"),
-    statement="depth at most L takes Õ(N/L) weights: N/e memories of e = Õ(L²) entries beside each other",
+    statement="depth at most L needs Õ(N/L) weights: N/e memories of e = Õ(L²) entries beside each other",
     test="tests/build/ks25/test_depth.py",
 )
 def lanes_within(depth: int, entries: int, rho: int, c: int, form: str) -> Lanes | None:
     """The fewest memories beside each other that are no deeper than `depth`; None where even one entry is.
 
-    For K entries per group the depth leaves room for m groups, 3m + K(3M + 2) + 6 <= L (with skip connections
+    For K entries per group the depth leaves space for m groups, 3m + K(3M + 2) + 6 <= L (with skip connections
     m + KM + 4 <= L); m·K is largest near K = L/2M, where it is L²/4M (L²/36M in plain layers). So there are about
     4MN/L² lanes and O(MN/L) weights that are not zero. Stored dense, as blocks of one matrix, they are O(N²/L³). Among
     the K that fit, the one with the fewest weights is taken.
@@ -270,7 +270,7 @@ def lanes_within(depth: int, entries: int, rho: int, c: int, form: str) -> Lanes
     """
     least = plain_memory_depth if check_form(form) == "plain" else residual_memory_depth
     per_group = 3 if form == "plain" else 1
-    rooms: dict[int, int] = {}  # K -> entries for which the depth has room
+    rooms: dict[int, int] = {}  # K -> entries that the depth allows
     while (room := depth - least(0, len(rooms) + 1, rho, c)) >= per_group and len(rooms) < entries:
         rooms[len(rooms) + 1] = room // per_group * (len(rooms) + 1)
     if not rooms:

@@ -96,7 +96,7 @@ def test_overfull_and_contradictory_buckets_are_refused():
     layout = Layout(FLOAT64, 1, 0, 1, 1, 4, 1, 2, 10)
     ids = np.arange(100, dtype=np.int64)[:, None]
     refused = store(layout, [HashChain(12345, 10)], ids, ids[:, 0] % 2)
-    assert isinstance(refused, Refusal) and "holds 3" in refused.reason
+    assert isinstance(refused, Refusal) and "its capacity is 3" in refused.reason
     rows = np.array([[5], [5]], dtype=np.uint64)
     assert solve_buckets(rows.copy(), np.array([0, 1], dtype=np.uint64), np.array([0, 2]), 1).singular == 0
     assert solve_buckets(rows, np.array([1, 1], dtype=np.uint64), np.array([0, 2]), 1).singular == -1

@@ -80,7 +80,9 @@ def test_the_driver_checks_every_answer_and_stops(served, small_fixture):
     url, state = served
     cases = read_cases(small_fixture)
     good = drive(ServerAdapter(small_fixture, url), cases, requests=40, concurrency=6)
-    assert good.passed and good.requests == 40 and 1 < state["most"] <= 6
+    assert (
+        good.passed and good.requests == 40 and 1 < state["most"] <= 12
+    )  # the toy server counts a request until after its answer is sent
     state["fault"] = 7
     bad = drive(ServerAdapter(small_fixture, url), cases, requests=40, concurrency=6)
     assert not bad.passed and 1 <= len(bad.incorrect) <= 8 and bad.to_json()["first_incorrect"]

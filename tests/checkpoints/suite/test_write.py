@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
+from click.testing import CliRunner
 
 from byheart.certify import Verdict
 from byheart.checkpoints.engines import read_questions, recite
 from byheart.checkpoints.engines.threads import single_thread
 from byheart.checkpoints.proof import certify_checkpoint, verify_folder
 from byheart.checkpoints.suite.write import fixture_memory, recheck, write_fixture
-from byheart.errors import ExportError
+from byheart.cli import commands
+from byheart.errors import DataError, ExportError
 from tests.checkpoints.recital_folders import ARCHITECTURES, SHORT, kinds_first
 from tests.checkpoints.unseen_texts import TEXTS
 
@@ -114,3 +116,12 @@ def test_texts_that_nothing_was_tuned_to(architecture: str, name: str, tmp_path)
     made = write_fixture(architecture, tmp_path / "tiny", text=TEXTS[name](), tokens="bpe:400")
     assert all(values["proved"] > 20 for values in made.margins.values()), made.margins
     assert len(made.rechecked) == 6
+
+
+def test_a_fixture_is_verified_without_data(small_fixture, tmp_path):
+    """`byheart verify DIR` takes the documents from expected.json; without them it asks for DATA by name."""
+    found = CliRunner().invoke(commands, ["verify", str(small_fixture), "--json"], standalone_mode=False)
+    assert found.return_value == 0 and json.loads(found.output)["verdict"] == "proved"
+    (tmp_path / "empty").mkdir()
+    error = CliRunner().invoke(commands, ["verify", str(tmp_path / "empty")], standalone_mode=False).exception
+    assert isinstance(error, DataError) and "as DATA" in str(error)

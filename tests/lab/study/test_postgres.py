@@ -68,12 +68,12 @@ def test_a_silent_worker_is_replaced(database, tmp_path):
 
 
 def test_which_study_is_meant(database):
-    with pytest.raises(StorageError, match="holds 0 studies"):
+    with pytest.raises(StorageError, match="contains 0 studies"):
         open_study(database)
     first = create_study(database, TINY)
     assert open_study(database).name == first.name
     create_study(database, search(seed=7))
-    with pytest.raises(StorageError, match=r"holds 2 studies .*name one with --study"):
+    with pytest.raises(StorageError, match=r"contains 2 studies .*name one with --study"):
         open_study(database)
 
 

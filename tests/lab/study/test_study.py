@@ -106,7 +106,8 @@ def test_a_newer_study_is_refused(tmp_path):
     study = create_study(path, TINY)
     study.storage.set_study_user_attr(study.study_id, "format", 99)
     study.storage.set_study_user_attr(study.study_id, "byheart", "9.9.9")
-    with pytest.raises(FileFormatError, match=r"made by byheart 9\.9\.9 \(format 99\).*pip install --upgrade byheart"):
+    refusal = r"written by byheart 9\.9\.9 \(format 99\).*pip install --upgrade byheart"
+    with pytest.raises(FileFormatError, match=refusal):
         open_study(path)
 
 
@@ -157,7 +158,7 @@ def test_executors_that_are_none(name):
 def test_any_executor_will_do(tmp_path, expected):
     study = start_run(tmp_path, TINY, executor="concurrent.futures:ThreadPoolExecutor", processes=3)
     assert table(TINY, study.finished()) == expected
-    with pytest.raises(OptionError, match="holds another study"):
+    with pytest.raises(OptionError, match="contains another study"):
         start_run(tmp_path, search(seed=5))
 
 

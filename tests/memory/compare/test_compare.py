@@ -232,7 +232,7 @@ def test_the_table_in_the_terminal():
     assert (
         "N = 12 rows of 2 tokens" in result.stdout
         and "grow like" in result.stdout
-        and "the labels at hand may be easier" in result.stdout
+        and "the given labels may be easier" in result.stdout
     )
 
 

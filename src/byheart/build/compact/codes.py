@@ -3,13 +3,13 @@
 A token (with its position) is one number t = weights · vector + bias on a line. Sums of t itself often do. Where they
 do not, one of three kinds of blocks makes codes of t:
 
-- **Bends** (4 parameters each, the usual kind). A bend at T leaves what is below T alone and turns what is above it
-  around with a slope of its own: h <- T - s·(h - T), s a random number between 1/2 and 3/2. F bends cut the line into
+- **Bends** (4 parameters each, the usual kind). A bend at T keeps values below T and reflects values above it
+  with a separate slope: h <- T - s·(h - T), s a random number between 1/2 and 3/2. F bends split the line into
   up to 2^F pieces, and the slope of a piece is the product of the s of its bends. With positions on, the line has one
-  stretch per position, so log2 n bends in the middle give every position a factor of its own: the sum over a row is
-  then a random linear form of its tokens, which distinguishes rows that hold the same tokens in another order.
-- **Folds** (4 parameters each): s = 1, at the highest binary places of a multiple of t, with random offsets. For
-  prefixes, and for memories that refuse: all places are folded, so that inputs off the data get codes of their own.
+  stretch per position, so log2 n bends in the middle give every position a separate factor: the sum over a row is
+  then a random linear form of its tokens, which distinguishes rows with the same tokens in another order.
+- **Folds** (4 parameters each): s = 1, at the highest binary digits of a multiple of t, with random offsets. For
+  prefixes, and for memories that refuse: all digits are folded, so that inputs outside the data get distinct codes.
 - **A table** (3 parameters a token): random values for few tokens, or where depth counts.
 """
 
@@ -106,7 +106,7 @@ def _words(numbers: Any) -> Any:
 
 @dataclass(frozen=True)
 class Codes:
-    """E_in multiplies by `scale`, the blocks follow, and `values` are what they make of every point: none negative."""
+    """E_in multiplies by `scale`, the blocks follow, and `values` are their outputs for every point: none negative."""
 
     scale: int
     blocks: tuple[StreamBlock, ...]
@@ -144,10 +144,10 @@ def _plain(draft: Draft, line: TokenLine, rng: random.Random) -> Codes:
 
 
 def _bends(draft: Draft, line: TokenLine, rng: random.Random) -> Codes:
-    """Bends in the middle of what is there, or near it.
+    """Bends in the middle of the values, or near it.
 
     Before a bend the stream is a whole number h times 2 to the power of the lengths of all slopes to come: a bend
-    divides by 2^k what it multiplies by m, so that all codes are whole.
+    divides its slope m by 2^k, so that all codes are whole.
     """
     lengths = [draft.low + (j < draft.extra) for j in range(draft.count)]
     long = line.bits + sum(lengths) + 2 * len(lengths) > SAFE_BITS
@@ -183,7 +183,7 @@ def _table(draft: Draft, line: TokenLine, rng: random.Random) -> Codes:
 
 
 def _lifted(scale: int, blocks: Sequence[StreamBlock], h: Any) -> Codes:
-    """The last block's own bias lifts what is negative."""
+    """Lift negative values by the last block's own bias."""
     lowest = min(0, int(h.min()))
     return Codes(scale, (*blocks[:-1], replace(blocks[-1], shift=-lowest)), h - lowest)
 

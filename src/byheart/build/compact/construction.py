@@ -4,7 +4,7 @@ E_in · a few folds that hash the token · uniform attention · the label memory
 data while it is built, and the parameters stay within a budget that is known before (docs/compact.md).
 
 Few contexts with two labels take another way: tokens to ids in whose order equal labels are adjacent, and a zigzag
-over them. What the label memory spends on folds that every memory needs (its guard and carries, some 50 parameters) is
+over them. The cost of the label memory's folds that every memory needs (its guard and carries, some 50 parameters) is
 more than a unit per run of labels costs up to about 200 contexts, and at any size where labels follow from the inputs.
 """
 
@@ -44,7 +44,7 @@ from byheart.theory.guarantees.compact import compact as compact_guarantee
 
 SAMPLE = 5_000  # contexts that are looked at first
 SMALL = 110  # contexts up to which a search pays whatever the labels are
-HOPE = 1.4  # times the budget: what annealing makes good, starting from least squares
+HOPE = 1.4  # times the budget: the excess that annealing removes, starting from least squares
 WORK = 5_000_000  # contexts times steps of one annealing
 STEPS = 20_000
 RESTARTS = {Effort.QUICK: 2, Effort.NORMAL: 4, Effort.HIGH: 24}
@@ -127,7 +127,7 @@ THEOREM = Ref("byheart", "compact memory")
 FEW_CLASSES = 8  # up to which traps are likely; their folds do not depend on the length of ids
 WALK_BIT, TRAP_BIT = 2.0, 0.1  # parameters per bit of an id
 REDRAW = 1_000_003  # between the seeds of draws
-MOST_GAIN = 1.25  # times: what the widest beam saves against the narrowest, by their rates
+MOST_GAIN = 1.25  # times: the saving of the widest beam against the narrowest, by their rates
 TRAP_CLASSES = 16  # up to which traps are taken for prefixes, whatever the length of ids
 # Multiples of lcm(1, …, n), 1.44·n bits, distinguish prefixes, and a walk searches along all of them. Measured per
 # prefix, bit and word of 44 bits: rows of 138 tokens took 60 processor seconds (1,242 prefixes, 100 labels), of 200
@@ -139,7 +139,7 @@ HEADS = ("value", "logits", "sign")
 
 
 OPTIONS = (
-    Option("objective", str, "parameters", "what to make small", tuple(o.value for o in Objective)),
+    Option("objective", str, "parameters", "the quantity to minimize", tuple(o.value for o in Objective)),
     Option("effort", str, "normal", "how wide to search: time is about proportional", tuple(e.value for e in Effort)),
     Option("abstain_bits", int, 0, "f: inputs off the data are refused except with probability 2^-f"),
     Option("head", str, None, "value: one number; logits: one per class; sign: two labels", HEADS, True),
@@ -164,8 +164,8 @@ def _kernels() -> tuple[Any, ...]:
     "compact",
     summary="a stream of one number: folds that trap, 5.4 (C = 2) to 6·sqrt(contexts·log2 C) parameters",
     formula="byheart compact",
-    words="A stream of one number: a hashed id is folded at ever smaller places, and where it is trapped, or what the "
-    "folds leave of it, is the label. The smallest network here; its weights are long integers. Use it by default.",
+    words="A stream of one number: folds at ever smaller thresholds trap a hashed id, and the trap, or the remaining "
+    "value, is the label. The smallest network here; its weights are long integers. Use it by default.",
     ref=THEOREM,
     tasks=tuple(Task),
     options=OPTIONS,
@@ -267,7 +267,7 @@ def _traps_read_prefixes(dataset: Dataset, abstain_bits: int, head: str | None) 
 
 @dataclass(frozen=True)
 class _Back:
-    """What follows attention: blocks and E_out."""
+    """The layers after attention: blocks and E_out."""
 
     blocks: tuple[StreamBlock, ...]
     output: Affine

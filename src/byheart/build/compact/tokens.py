@@ -32,7 +32,7 @@ BEND_DRAWS = 24  # bends are placed at random, and few of them must be placed we
 SOME = 20_000  # contexts that are looked at first, or that are few
 MANY = 200_000  # contexts from which only two are sampled
 SURE_BITS = 10  # ids are at most this much shorter than 2·log2 M + 8
-SHORT_DRAWS = 5  # per length, when ids are made short
+SHORT_DRAWS = 5  # per length, when ids are shortened
 CLOSE_BITS = 8
 GROUP = 3  # parameters of a group
 CHEAP_BIT = 1.0  # parameters per bit of an id, below which short ids save nothing
@@ -43,7 +43,7 @@ SUSPECTS = 1_000  # contexts with equal last words that are compared in full bef
 
 @dataclass(frozen=True)
 class TokenHash:
-    """E_in (t -> scale·t), blocks on one number, and what attention multiplies the mean by."""
+    """E_in (t -> scale·t), blocks on one number, and the factor of the mean in attention."""
 
     line: TokenLine
     scale: int
@@ -68,7 +68,7 @@ def hash_tokens(
     A bend or fold costs 4 parameters, and every bit of an id costs the label memory `bit_price`: the first number of
     them that distinguishes the contexts is not always the best. Prefix means are fractions of small numbers: ids of
     short codes form clusters that traps cannot separate, so for them codes stay long. `thorough` folds all levels, so
-    that inputs off the data get ids of their own too, not only those of the data.
+    that inputs outside the data get distinct ids too, not only those of the data.
     """
     contexts = dataset.contexts
     line = token_line(dataset, random.Random(f"token line {seed}"))
@@ -256,7 +256,7 @@ def _number(value: int, kind: Any) -> Any:
 
 
 def _used(row: Any) -> tuple[Any, Any]:
-    """(rows that contexts are of, for every context its place among them); all rows up to the last where most are."""
+    """(rows that contexts are of, for every context its index among them); all rows up to the last where most are."""
     last = int(row.max()) + 1
     if last <= 2 * len(row):
         return slice(last), row

@@ -1,4 +1,4 @@
-"""What the compiled beam searches share: long values, the choice of the best children, and the one numba decorator.
+"""Parts of the compiled beam searches: long values, the choice of the best children, and the one numba decorator.
 
 A candidate is a line v = s·x + u over the keys of one group. One step appends a digit to s and one to u,
 
@@ -36,7 +36,7 @@ def kernel(function: F) -> F:
 
 @kernel
 def best(scores: Any, order: Any, count: int, wanted: int) -> int:  # pragma: no cover - compiled
-    """Puts the places of the `wanted` best of `count` scores first in `order`; how many there are."""
+    """Puts the indices of the `wanted` best of `count` scores first in `order`; returns their number."""
     for i in range(count):
         order[i] = i
     if count <= wanted:
@@ -67,7 +67,7 @@ def best(scores: Any, order: Any, count: int, wanted: int) -> int:  # pragma: no
 
 @kernel
 def first_part(value: Any, delta: Any, i: int, slope: int) -> int:  # pragma: no cover - compiled
-    """Fractions of slope·x, and what is carried into the leading word."""
+    """Return fractions of slope·x, and the carry into the leading word."""
     carry = 0
     for k in range(delta.shape[0] - 1, 0, -1):
         t = slope * delta[k, i] + carry
@@ -80,7 +80,7 @@ def first_part(value: Any, delta: Any, i: int, slope: int) -> int:  # pragma: no
 def next_part(
     old: Any, new: Any, delta: Any, i: int, left: Any, key: int, twice: Any, digit: int
 ) -> int:  # pragma: no cover - compiled
-    """Fractions of twice·old + digit·x, and what is carried into the leading word."""
+    """Return fractions of twice·old + digit·x, and the carry into the leading word."""
     carry = 0
     for k in range(delta.shape[0] - 1, 0, -1):
         t = twice * old[k, i] + digit * delta[k, key] + carry
@@ -91,7 +91,7 @@ def next_part(
 
 @kernel
 def negate_part(value: Any, place: Any) -> int:  # pragma: no cover - compiled
-    """Negates the fractions at a place; what is carried into the leading word."""
+    """Negates the fractions at an index; returns the carry into the leading word."""
     carry = 0
     for k in range(value.shape[0] - 1, 0, -1):
         t = carry - value[k, place]

@@ -1,14 +1,14 @@
 """The compiled search for traps: keys leave the list as soon as they are trapped, or kill their candidate.
 
 Idea. A group's line is z = S·x + U, and its digits are found from the highest down: one of S and one of U per level, so
-that a candidate has four continuations. It holds the value of every key that is still in play, v <- 2v ± home ± W,
-folded at each level as the network will fold it. A table gives, for a label and a place before the fold, the
+that a candidate has four continuations. It stores the value of every key that is still in play, v <- 2v ± home ± W,
+folded at each level as the network will fold it. A table gives, for a label and a position before the fold, the
 logarithm of the share of values within reach of the digits to come that get this label; the sum over the keys is the
 score, and the `beam` best continuations are kept.
 
 Invariant. All digits to come together move a key by less than h = |home| + W. So a key that is h or more beyond an edge
-is decided for good: if that is right it leaves the list, if not the candidate dies. A key nearer to a kink than h is
-not decided, and its state holds what is still open. The search proves nothing: `Traps.checks` runs the folds themselves
+is decided for good: if correct it leaves the list, if not the candidate dies. A key nearer to a kink than h is
+not decided, and its state stores the open cases. The search proves nothing: `Traps.checks` runs the folds themselves
 in exact integers before a line is taken.
 
 Cost. A level looks up 4·beam entries for each key that is left, and moves beam of them. Keys are sorted by label, so
@@ -30,7 +30,7 @@ def trap_beam(phases: bool, long: bool) -> Any:
     """The search for traps: with several phases (more than two classes) or one, for ids of more than a word or not.
 
     The parts that are not needed are not compiled. Called with
-      delta (1 + limbs, n): keys around the middle of the group; rows (n): the place of the key's label in a table;
+      delta (1 + limbs, n): keys around the middle of the group; rows (n): the index of the key's label in a table;
       starts (2, count): slopes and constants before level 0; levels (L + 1, 4): range, threshold, row of the label
       that is trapped, row of the next phase's label where the range turns over (else -1); table (L + 1, rows·size),
       a column per 2^fine from `low` on; sides = classes·size: rows for keys that only have to end on one side of 0;

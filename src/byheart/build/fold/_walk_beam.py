@@ -2,10 +2,10 @@
 
 Idea. As in the search for traps, the digits of S and U are found from the highest down, four continuations while both
 have digits and two for the constant's tail. But no fold decides a key here: each adds a mark to the sum that the stream
-ends with, m <- mark - m where it reflects, and the result is the place of m after all marks. The table gives
-the logarithm of the chance to end inside the cell, by the deviation m and the place before the fold.
+ends with, m <- mark - m where it reflects, and the result is the position of m after all marks. The table gives
+the logarithm of the chance to end inside the cell, by the deviation m and the position before the fold.
 
-Invariant. A new digit may carry a key back over the kinks of the last two folds. So these two are undone and made again
+Invariant. A new digit may carry a key back over the kinks of the last two folds. So these two are undone and redone
 with the new digit, and `other` keeps the deviation that the key has on the other side of the kink beside it.
 Candidates far below the best score are dropped, and a key deep inside its cell leaves early: both are bets, and the
 last loop and the method's exact check of every line decide.
@@ -32,13 +32,13 @@ BELOW = 3  # a walk's range after a fold is W·2^3
 def walk_beam(long: bool) -> Any:
     """The search for walks, for ids of more than a word or not. Called with
       delta (1 + limbs, n): keys around the middle of the group; goals (2, n): minus the middle of the key's cell, and
-      which side of the cell is open (-1, 0, 1); starts (2, count); marks: what the folds add; forms (steps + 1, 4): how
-      a step's table is read (by the nearest edge or not, bits of a row by middle and by edge, distance from the edges
+      which side of the cell is open (-1, 0, 1); starts (2, count); marks: of the folds; forms (steps + 1, 4): how a
+      step's table is read (by the nearest edge or not, bits of a row by middle and by edge, distance from the edges
       at which a key leaves); table (steps + 1, 3·ROWS·COLUMNS), the first one for the starts; the first `both` steps
       have a digit of the slope and one of the constant, the others of the constant only; half: of a cell.
     tags (2, beam, 4, n): 2·key + (1 if reflected), deviation from the middle of the cell, the deviation on the other
-    side of the kink that the key is beside, and the place of its row in the table. Gives the candidate with which every
-    key's walk ends in its cell, or -1.
+    side of the kink that the key is beside, and the index of its row in the table. Returns the candidate with which
+    every key's walk ends in its cell, or -1.
     """
 
     @kernel
@@ -236,7 +236,7 @@ def walk_beam(long: bool) -> Any:
 
 @kernel
 def _row(m: int, side: int, half: int, form: Any) -> Any:  # pragma: no cover - compiled
-    """The place of a row: by the deviation from the middle of a cell, from its upper edge, or from its lower edge."""
+    """Return the index of a row: by the deviation from the middle of a cell, its upper edge, or its lower edge."""
     if side == 0 and form[0] == 0:
         return min(max((m >> form[1]) + ROWS // 2, 0), ROWS - 1) * COLUMNS
     if side > 0 or (side == 0 and m > 0):

@@ -1,6 +1,6 @@
-"""Residual blocks on a stream of one number, as plain integers: what the label memory is made of.
+"""Residual blocks on a stream of one number, as plain integers: the parts of the label memory.
 
->>> fold = StreamBlock(((1, -8, -2),))          # h <- h - 2 relu(h - 8): reflects what lies above 8
+>>> fold = StreamBlock(((1, -8, -2),))          # h <- h - 2 relu(h - 8): reflects values above 8
 >>> [fold(h) for h in (3, 8, 11)]
 [3, 8, 5]
 
@@ -9,7 +9,7 @@ The number after the last block is read as C logits or as the label itself (`Rea
 >>> Reading.logits([(0, 0), (-2, -1)]).label(-5), Reading.value(-1, 4).label(3)
 (1, 1)
 
-`interpolate` draws a line through every point in one block, the smallest memory for very few ids and the shallowest for
+`interpolate` fits a line through every point in one block, the smallest memory for very few ids and the shallowest for
 any:
 
 >>> blocks = interpolate([4, 7, 9], [2, 0, 1])
@@ -18,8 +18,8 @@ any:
 
 Folds also hash: random tents pull ids apart that are too close together, or too regularly. Folding h around 2^p plus
 a random offset keeps the low bits of h or reflects and shifts them; which of the two depends on bit p. So every bit
-above the window adds its own random amount (with alternating signs) to what is left, and what was close becomes twice
-as far apart, measured by what is left of the range.
+above the window adds its own random amount (with alternating signs) to the rest, and close values become twice
+as far apart, relative to the rest of the range.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Reading:
         return 2 * len(self.rows)
 
     def label(self, h: Number) -> Number | None:
-        """What is read at h: the place of the largest logit (None for a tie), or the value."""
+        """Return the readout at h: the index of the largest logit (None for a tie), or the value."""
         scores = [w * h + b for w, b in self.rows]
         if self.decode is Decode.VALUE:
             return scores[0]
@@ -166,7 +166,7 @@ def _lines(pieces: Sequence[tuple[int, int, int]]) -> tuple[list[int], list[int]
 
 
 DRAWS = 6
-GUARD = 4  # bits by which offsets are shorter than what is left
+GUARD = 4  # bits by which offsets are shorter than the rest
 
 
 @implements(
@@ -175,7 +175,7 @@ GUARD = 4  # bits by which offsets are shorter than what is left
     test="tests/build/fold/test_block.py",
 )
 def stir(ids: Sequence[int], folds: int, seed: int) -> tuple[tuple[StreamBlock, ...], list[int]] | None:
-    """Blocks that fold the highest bits of ascending ids away, and what is left; None if ids fall together.
+    """Return blocks that fold the highest bits of ascending ids away, and the rest; None if ids collide.
 
     >>> blocks, left = stir([0, 1, 1 << 20, (1 << 20) + 1], folds=8, seed=1)
     >>> len(blocks), max(left).bit_length() <= 14
@@ -199,7 +199,7 @@ def stir(ids: Sequence[int], folds: int, seed: int) -> tuple[tuple[StreamBlock, 
 def _hashed(
     base: int, factor: int, places: Sequence[int], left: list[int]
 ) -> tuple[tuple[StreamBlock, ...], list[int]]:
-    """Blocks of folds at `places` after h = (x - base)·factor, and what they leave, lifted to 0 and more."""
+    """Return blocks of folds at `places` after h = (x - base)·factor, and their outputs, lifted to 0 and more."""
     lift = max(0, -min(left))
     blocks = [StreamBlock(((1, -place, -2),)) for place in places]
     if factor > 1:
@@ -215,7 +215,7 @@ SEEN = 120  # clusters whose distances are looked at
 
 
 def overlay(ids: Sequence[int], seed: int) -> tuple[tuple[StreamBlock, ...], list[int]] | None:
-    """Folds that lay regularly spaced clusters of ascending ids over each other, and what is left; None if nothing is.
+    """Return folds that overlay regularly spaced clusters of ascending ids, and the rest; None if there is none.
 
     A fold in the middle between pairs of clusters halves their number, however far apart they are; small random offsets
     keep their ids distinct. So K clusters at equal distances cost log2 K folds, where folds that halve the range would
@@ -237,8 +237,10 @@ def overlay(ids: Sequence[int], seed: int) -> tuple[tuple[StreamBlock, ...], lis
 
 
 def _overlaid(h: list[int], spread: int, rng: random.Random) -> tuple[list[int], list[int]]:
-    """Places of folds, as long as one lays a quarter of the clusters over others; `spread`: bits of offsets beyond
-    those of the gaps inside of clusters."""
+    """Return thresholds of folds, as long as one overlays a quarter of the clusters.
+
+    `spread`: bits of offsets beyond those of the gaps inside clusters.
+    """
     places: list[int] = []
     finest = None
     while True:
@@ -247,7 +249,7 @@ def _overlaid(h: list[int], spread: int, rng: random.Random) -> tuple[list[int],
         lengths = sorted({gap.bit_length() for gap in gaps}, reverse=True)
         bands = [(high, low) for high, low in pairwise(lengths) if high - low >= BAND]
         if finest is None and bands:
-            finest = bands[-1][1] + spread  # what is closer than offsets are is a cluster already
+            finest = bands[-1][1] + spread  # closer values than offsets form a cluster already
         if not bands or finest is None or bands[0][0] < finest + BAND:
             return places, h
         inner = max(bands[0][1], finest)

@@ -43,7 +43,7 @@ class Job:
 
     @cached_property
     def step(self) -> int:
-        """What all differences of ids are multiples of."""
+        """Return the greatest common divisor of all differences of ids."""
         found = 0
         for x in self.ids:
             found = gcd(found, x - self.ids[0])
@@ -53,7 +53,7 @@ class Job:
 
     @cached_property
     def numbers(self) -> list[int]:
-        """The ids without what they have in common."""
+        """Return the ids without their common offset and factor."""
         return [(x - self.ids[0]) // self.step for x in self.ids]
 
     @cached_property
@@ -72,7 +72,7 @@ def make_job(
     seed: int,
     progress: Progress,
 ) -> Job:
-    """The job, with ids sorted; refuses what is not one."""
+    """Return the job with ids sorted; refuse invalid input."""
     if len(ids) == 0 or len(ids) != len(labels):
         raise BuildError(f"a label memory needs as many labels as ids and at least one; got {len(ids)}, {len(labels)}")
     given = [int(x) for x in ids]

@@ -1,16 +1,17 @@
-"""A lens: lines that bring two tight clusters each to places where the folds are fine; two classes only.
+"""A lens: each line maps two tight clusters to positions where the folds are fine; two classes only.
 
 Clusters of ids that are far closer together than clusters are to each other cost ordinary folds 4 parameters for every
 bit between the two distances, or a line (3 parameters) for every cluster. A line has two free numbers, though, so it
-can send two clusters to two chosen places exactly, however far apart they are. So all lines share a chain of folds
-that is fine at a few places only, and what lies elsewhere is trapped:
+can map two clusters to two chosen positions exactly, however far apart they are. So all lines share a chain of folds
+that is fine at a few positions only, and all other values are trapped:
 
     v <- v - relu(2v - T):    T = R, R/2, …  lays the range over itself,    then T falls by many bits at once.
 
 After the fall only values near 0 are left, everything above it is below 0 for good. So a cluster of the trapped label
-fits anywhere, two others of a group are sent to two of the fine places, and there each has an offset of its own, found
-by trying all intervals between edges. Without the fall, the places are single edges that are spread over the range:
-for pairs, of which half have both labels and need an edge, and the other half has to fall on the right side by chance.
+fits anywhere, two others of a group are mapped to two of the fine positions, and there each has a separate offset,
+found by trying all intervals between edges. Without the fall, the positions are single edges that are spread over the
+range: for pairs, of which half have both labels and need an edge, and the other half has to fall on the correct side by
+chance.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ Ints = npt.NDArray[np.int64]
 BAND = 4  # bits between gaps inside of clusters and those between them
 MOST_BANDS = 3  # ways to cut ids into clusters that are tried
 LONGEST = 400  # bits of ids: heights of lines are floats until they are checked
-LARGEST = 14  # ids of a cluster, on average: more are worth a line of their own
+LARGEST = 14  # ids of a cluster, on average: more are worth a separate line
 FINE = 1 << 40  # the range after the fall
-MARGIN = FINE >> 22  # of an offset's interval, at least: what rounding may move
+MARGIN = FINE >> 22  # of an offset's interval, at least: the largest shift by rounding
 AHEAD = 40  # clusters that a line is tried on
 TRIED = 400  # lines whose offsets are looked for, per group
-STEEPNESS = tuple(2.0 ** (k / 3) for k in range(-12, 10))  # of a line that holds one cluster alone
-AGAIN = 8  # other lines that are tried in place of the last one, where no two clusters can follow it
+STEEPNESS = tuple(2.0 ** (k / 3) for k in range(-12, 10))  # of a line for one cluster alone
+AGAIN = 8  # other lines that are tried instead of the last one, where no two clusters can follow it
 MANY = 40  # clusters from which more folds pay
 RETREATS = 30  # in all, before a chain is given up
 
@@ -97,15 +98,15 @@ class FinePlace:
 
 @dataclass(frozen=True)
 class FoldChain:
-    """Folds with these thresholds; `trapped` is the label of what ends below 0."""
+    """Folds with these thresholds; `trapped` is the label of values that end below 0."""
 
     thresholds: tuple[int, ...]
     trapped: int
-    spread: bool  # places all over the range, each a single edge
+    spread: bool  # positions all over the range, each a single edge
 
     @cached_property
     def edges(self) -> list[int]:
-        """Values at which the label changes: a fold copies all of them, mirrored; two in the same place cancel."""
+        """Values at which the label changes: a fold copies all of them, mirrored; two at the same position cancel."""
         found = {0}
         for threshold in reversed(self.thresholds):
             found ^= {threshold - e for e in found}
@@ -165,7 +166,7 @@ def spread_chain(levels: int, share: float, trapped: int, steep: float) -> FoldC
 
 
 def fine_chain(copies: int, levels: int, share: float, trapped: int, steep: float) -> FoldChain:
-    """2^(copies - 1) + 1 places, as far apart as a line has to rise for its clusters to be `FINE` wide."""
+    """Return 2^(copies - 1) + 1 positions, as far apart as a line has to rise for its clusters to be `FINE` wide."""
     distance = int(FINE * max(64.0, steep))
     overlay = [distance << k for k in reversed(range(copies))]
     return FoldChain((*overlay, *falling(levels, share, FINE)), trapped, False)
@@ -200,7 +201,7 @@ class Focused:
 
 @implements(
     Ref("byheart", "lens"),
-    statement="tight clusters of two labels anywhere are memorized two to a line, by folds that are fine at few places",
+    statement="tight clusters of two labels anywhere are memorized two to a line, by folds that are fine at few points",
     test="tests/build/fold/test_lens.py",
 )
 def focus(ids: Sequence[int], labels: Ints, most: float, work: float) -> Focused | None:
@@ -218,7 +219,7 @@ def focus(ids: Sequence[int], labels: Ints, most: float, work: float) -> Focused
 
 @dataclass(frozen=True)
 class ClusterNeed:
-    """What clusters require of a chain: the trapped label, shares and sizes of those to distinguish."""
+    """Requirements of clusters on a chain: the trapped label, shares and sizes of those to distinguish."""
 
     trapped: int
     share: float  # of the other label, among clusters that are not of the trapped label alone
@@ -290,7 +291,7 @@ class _Focus:
 
 
 class _Lines:
-    """Lines from left to right, each over as many clusters as it can hold."""
+    """Return lines from left to right, each over as many clusters as it can fit."""
 
     def __init__(self, parts: Sequence[Cluster], chain: FoldChain, most: int) -> None:
         self.parts, self.chain, self.most = parts, chain, most
@@ -300,14 +301,14 @@ class _Lines:
         self.scale = 1 << (span.bit_length() + 4)
         self.steps = chain.blocks(self.scale)
         self.lines: list[Line] = []
-        self.possible: set[int] = set()  # clusters that a line of their own could hold, if it met the one before
+        self.possible: set[int] = set()  # clusters that a separate line could fit, if it met the previous one
         self.limit: dict[int, int] = {}  # how many clusters the line from here on may hold, where more led nowhere
 
     def run(self) -> bool:
         """Whether there are lines for all clusters."""
         place, retreats = 0, 0
         counts: list[int] = []
-        others: Iterator[tuple[Line, int]] = iter(())  # what else the last line could be
+        others: Iterator[tuple[Line, int]] = iter(())  # alternatives for the last line
         while place < len(self.parts):
             if len(self.lines) >= self.most:
                 return False
@@ -333,7 +334,7 @@ class _Lines:
     def _behind_another(
         self, place: int, count: int, others: Iterator[tuple[Line, int]]
     ) -> tuple[tuple[Line, int] | None, Iterator[tuple[Line, int]]]:
-        """Two clusters from here on, after another line for as many clusters as the last one holds."""
+        """Two clusters from here on, after another line for as many clusters as the last one fits."""
         last = self.lines.pop()
         for line, held in islice(others, AGAIN):
             if held != count:
@@ -348,7 +349,7 @@ class _Lines:
         return None, iter(())
 
     def _held(self, place: int) -> list[int]:
-        """The clusters from here on that must be sent to a place of their own: the first three."""
+        """Return the clusters from here on that need a separate position: the first three."""
         found = []
         for k in range(place, min(place + AHEAD, len(self.parts))):
             label = self.parts[k].label
@@ -359,7 +360,7 @@ class _Lines:
         return found
 
     def _reach(self, place: int, held: list[int], anchor: int, height: Floats, slope: Floats) -> Ints:
-        """How many clusters each line gets right, those in `held` taken for granted, up to the next one held."""
+        """Count the clusters that each line fits, those in `held` taken for granted, up to the next one held."""
         end = min([place + AHEAD, len(self.parts), *self._held(place)[len(held) : len(held) + 1]])
         end = min(end, place + self.limit.get(place, AHEAD))
         good = np.full(len(slope), end - place, np.int64)
@@ -372,7 +373,7 @@ class _Lines:
         return good
 
     def _two(self, place: int) -> Iterator[tuple[Line, int]]:
-        """Lines that send two clusters to two places and meet the last one."""
+        """Return lines that map two clusters to two positions and meet the last one."""
         held = self._held(place)[:2]
         if len(held) < 2:
             return
@@ -396,7 +397,7 @@ class _Lines:
                 yield line, int(reach[k])
 
     def _turned(self, part: Cluster, places: Ints, slope: Floats) -> npt.NDArray[np.bool_]:
-        """Whether the labels can change in the right direction, where a place is a single edge."""
+        """Whether the labels can change in the required direction, where a position is a single edge."""
         if not self.chain.spread:
             return np.ones(len(slope), np.bool_)
         begins, ends = part.labels[0] == self.chain.trapped, part.labels[-1] == self.chain.trapped
@@ -405,7 +406,7 @@ class _Lines:
         return turned
 
     def _one(self, place: int) -> tuple[Line, int] | None:
-        """A line for one cluster, as steep as that needs, and for those around it that are right by chance."""
+        """A line for one cluster, as steep as necessary, and for those around it that fit by chance."""
         for held in ([*self._held(place)[:1]], [place]):
             found = self._alone(place, held) if held else None
             if found is not None:
@@ -434,7 +435,7 @@ class _Lines:
         return best
 
     def _line(self, place: int, count: int, at: int, start: int, rise: int, run: int) -> Line | None:
-        """The line through (at, start) that rises by `rise` over `run`, if it is right in exact integers."""
+        """The line through (at, start) that rises by `rise` over `run`, if it is correct in exact integers."""
         ids = [x for part in self.parts[place : place + count] for x in part.ids]
         labels = [int(y) for part in self.parts[place : place + count] for y in part.labels]
         slope = self.scale * rise // run

@@ -1,7 +1,7 @@
 """Builds the label memory: distinct ids to labels, by whichever of traps, walk and one line is smallest.
 
 Plans are ranked by predicted size; the best and variations of it are carried out within the effort's seconds, and the
-smallest memory found is taken. Ids too regular for good groups get other folds, then folds in front that pull them
+smallest memory found is taken. Ids too regular for good groups get other folds, then preceding folds that pull them
 apart. Every line is checked in exact integers before it is taken: a plan that fails costs size or time, never a label.
 """
 
@@ -108,8 +108,8 @@ def build_label_memory(
     Ids are distinct integers >= 0 of any size and in any order, labels lie in [0, classes). `head` is "value" (the
     output is the label), "logits" (the largest of C) or None (whichever is smaller). With `abstain_bits` = f the value
     of an id off the data lies in [0, classes) with probability 2^-f only. The result depends on data, options and
-    seed, never on the executor (default: threads, when the job is worth it); `resume` names a file that keeps what
-    is solved, so that an interrupted build resumes where it was.
+    seed, never on the executor (default: threads, when the job is worth it); `resume` names a file for
+    the solved parts, so that an interrupted build continues from them.
     """
     goal, work = choice(Objective, objective, "objective"), choice(Effort, effort, "effort")
     job = make_job(ids, labels, classes, head, abstain_bits, goal, work, seed, progress)
@@ -175,7 +175,7 @@ def _smallest(job: Job, workers: Executor | None, resume: str | Path | None, lin
     best = job.plans[0]
     if line is not None and line.price(job.goal) < 0.8 * best.price(job.goal):
         return line
-    # wider beams find more on average, not always: what less effort finds is high effort's too
+    # Wider beams find more on average, not always: high effort also tries the plans of less effort.
     for work in [job, replace(job, effort=Effort.NORMAL)] if job.effort is Effort.HIGH else [job]:
         for k, plan in enumerate(_tries(work)):
             found.extend(filter(None, [_carry_out(work, plan, k, workers, resume)]))

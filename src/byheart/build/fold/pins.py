@@ -1,23 +1,23 @@
-"""Pinned lines: each meets two changes of the label exactly, and gets the others right by luck; two classes only.
+"""Pinned lines: each meets two changes of the label exactly, and fits the others by chance; two classes only.
 
 A chain of a few folds changes its answer at some dozen edges, spread over its range. Ids in ascending order change
 their label between neighbours now and then, and a line has two free numbers: it can send two such gaps to any two
-edges of the right direction, however narrow the gaps are and however far apart. That is exact and costs no fold. All
-other ids of the group must fall right by chance, and so many lines are tried that for a few ids they do:
+edges of the required direction, however narrow the gaps are and however far apart. That is exact and costs no fold. All
+other ids of the group must fit by chance; enough lines are tried that a few ids do:
 
     edges E_0 < E_1 < …, trapped below E_0, then in turns;     line through (gap a, E_i) and (gap b, E_j), all i, j.
 
 The gaps that are pinned are the narrowest of those that the line has to change its label in: wide ones are met by
 chance, narrow ones never are. A line must also meet the one before in the gap between their ids (Lemma 3), so some are
 laid through a point of that one instead, with a single pin. Lines are chosen from left to right by a beam: of those
-with equally many groups, the states that have come farthest live on, at most a few for the same place.
+with equally many groups, the states that have come farthest survive, at most a few for the same id.
 
 So ids whose distances span hundreds of bits (pairs at powers of sixteen, gaps of all sizes, sets within sets) cost no
 more than 1.5 parameters for every change of the label and a short chain, where folds would pay 4 for every bit. For up
 to some 100 ids it is the smallest memory of random ids, too: chance is generous to short groups.
 
 Heights are floats while lines are sought (as shares of the way between the pins, which are divided exactly); whether a
-line is right, and whether it meets the one before, is decided in integers.
+line is correct, and whether it meets the previous one, is decided in integers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ JOINTS = (16, 12)  # points of the line before that lines are laid through: step
 KEPT = 600  # lines of a group that are looked at in integers, farthest first
 WORSE = 2  # ids that a line may hold less than the farthest of its group
 SHORTER = 4  # last ids of a line that may be left to the next one, whose gap may then be wider
-HOPELESS = 1.25  # times the lines that are allowed: what a chain may need, by what it needed so far
+HOPELESS = 1.25  # times the allowed lines: the most that a chain may need, extrapolated from its lines so far
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class PinnedLines:
 
     def _best(self, found: list[PinState]) -> list[PinState]:
         """The farthest, where a gap that is wide for its surroundings counts as ids: the next line meets this one
-        there. Not too many at one place."""
+        there. Not too many at one id."""
         kept: list[PinState] = []
         at: dict[int, int] = {}
         for state in sorted(found, key=lambda state: -state.place - self._room(state.place)):
@@ -165,7 +165,7 @@ class PinnedLines:
         return max(0, self.gaps[place - 1].bit_length() - median_low(around)) / 4
 
     def _after(self, state: PinState) -> Iterator[PinState]:
-        """What the lines of a state are continued by."""
+        """Return the continuations of a state's lines."""
         place = state.place
         farthest = found = 0
         for options, k, reach in self._options(place, state.line):
@@ -201,7 +201,7 @@ class PinnedLines:
 
     @np.errstate(over="ignore", invalid="ignore")
     def _meeting(self, place: int, before: Line, lines: PinCandidates, reach: Ints) -> tuple[PinCandidates, Ints]:
-        """Those that may meet the line before in the gap: on its other side there, but for what floats round."""
+        """Return those that may meet the previous line in the gap: on its other side there, up to float rounding."""
         rises = self.edges[lines.second] - lines.height
         apart = []
         for x in (before.last, self.ids[place]):
@@ -245,7 +245,7 @@ class PinnedLines:
 
     @cached_property
     def _turns(self) -> dict[tuple[bool | None, bool | None], tuple[Ints, Ints]]:
-        """Pairs of edges by what must be trapped before them: below an edge of even number, if the line rises."""
+        """Return pairs of edges by the label trapped before them: below an edge of even number, if the line rises."""
         first, second = np.nonzero(~np.eye(len(self.edges), dtype=bool))
         found = {}
         for left in (True, False, None):
@@ -284,7 +284,7 @@ class PinnedLines:
 
     @np.errstate(over="ignore", invalid="ignore")  # ids beyond floats: lines that leave their range are trapped
     def _reach(self, place: int, lines: PinCandidates) -> Ints:
-        """How many ids from here on each line gets right, as floats have it."""
+        """Count the ids from here on that each line fits, in floats."""
         count = np.zeros(len(lines.pair), np.int64)
         live = np.arange(len(lines.pair))
         rises = self.edges[lines.second] - lines.height
@@ -304,7 +304,7 @@ class PinnedLines:
         return count
 
     def _line(self, place: int, count: int, lines: PinCandidates, k: int, before: Line | None) -> Line | None:
-        """The line in integers, over as many of these ids as it gets right, if it meets the one before."""
+        """The line in integers, over as many of these ids as it fits, if it meets the previous one."""
         a, b = lines.points[lines.pair[k]]
         end = self.chain.edges[lines.second[k]] * self.scale
         if lines.first[k] >= 0:

@@ -1,4 +1,4 @@
-"""What a label memory will cost, before anything is solved: which method, how many folds, how wide a beam.
+"""Estimate the cost of a label memory before solving: the method, the number of folds, the width of the beam.
 
 A group of n ids whose labels cost H bits each is solved by digits of slope and constant: traps get n·H = rate·levels,
 the walk n·H = rate/2·(2·both + tail + 4). The rates depend on the beam (and, for traps, a little on the number of
@@ -29,7 +29,7 @@ WEIGHT = {"traps": 1.0, "walk": 0.9}  # of an id and a fold, when the effort is 
 
 
 class Objective(StrEnum):
-    """What is made small."""
+    """The quantity to minimize."""
 
     PARAMETERS = "parameters"
     BITS = "bits"
@@ -66,7 +66,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class Plan:
-    """A method, its size, and what it is expected to cost."""
+    """A method, its size, and its expected cost."""
 
     kind: str  # "traps" or "walk"
     head: str  # "logits" or "value"
@@ -96,7 +96,7 @@ def plans(count: int, id_bits: int, labels: Labels, objective: Objective, effort
 
 
 def _kinds(labels: Labels) -> Iterator[tuple[str, str, float, float]]:
-    """(kind, head, bits of a label, width of a cell) of what is possible."""
+    """Return (kind, head, bits of a label, width of a cell) of each possible method."""
     classes = len(labels.shares)
     if labels.abstain_bits:
         accepted = 2.0**-labels.abstain_bits

@@ -1,4 +1,4 @@
-"""Groups of neighbouring ids, each on a line of its own; neighbouring lines meet in the gap between their groups.
+"""Groups of neighbouring ids, each on a separate line; neighbouring lines meet in the gap between their groups.
 
 The selector is one block with one unit per group: lines f_j = S_j·x + c_j are joined by eps·relu(w·x - b), w = |S_j -
 S_{j-1}|, iff they cross in the gap, w·last <= b <= w·first (docs/compact.md, Lemma 3). Slopes alternate
@@ -31,7 +31,7 @@ LEAST_BITS = 14  # of coordinates
 STARTS = 8  # per candidate of the beam
 SMALL_GROUP = 48  # ids up to which a group that was found is tried with more
 JOINT_DRAWS = 60  # times as many for a line that must meet two others
-SLACK = 4 + float(int(W) >> 24)  # what floats and cut-off bits may hide
+SLACK = 4 + float(int(W) >> 24)  # bound on the error of floats and truncated bits
 FAR = 1 << 200  # leading words farther away than this are as good as there
 STEEP = 1e200  # a slope that is as good as upright, whose products are still floats
 Ints = npt.NDArray[np.int64]
@@ -123,7 +123,7 @@ class Frame:
 
     @property
     def grain(self) -> int:
-        """What constants of a start are multiples of, in leading words."""
+        """Return the common divisor of a start's constants, in leading words."""
         if self.limbs:
             return 1
         return 1 << (self.pad + (self.tail is not None))
@@ -138,7 +138,7 @@ def common_zeros(ids: Sequence[int]) -> int:
 
 
 class Method(Protocol):
-    """What a group is solved for: the folds that all groups share."""
+    """The problem of a group: the folds that all groups share."""
 
     @property
     def range_bits(self) -> int: ...
@@ -244,7 +244,7 @@ class _Search:
                 raise GroupError(f"no line for the id {ids[place]} alone")
 
     def _grown(self, line: Line, before: Line | None, up: bool, place: int) -> Line:
-        """Small groups differ much in what they can hold: ids are added until two tries in a row fail."""
+        """Capacities of small groups differ much: ids are added until two tries in a row fail."""
         wanted, misses = line.count, 0
         while misses < 2 and wanted < SMALL_GROUP and place + wanted < len(self.segment.ids):
             wanted += 1
@@ -389,7 +389,7 @@ def _beginnings(
 
 
 def _slope(line: Line, segment: Segment, placed: Placed) -> float:
-    """Leading words of value per leading word of a coordinate; of a line that is steeper than floats go, the sign."""
+    """Leading words of value per leading word of a coordinate; of a line that is too steep for floats, the sign."""
     value, coordinate = line.slope << placed.shift, placed.times * (segment.unit >> (LIMB * segment.frame.limbs))
     try:
         return value / coordinate  # both may be longer than a float

@@ -1,7 +1,7 @@
-"""Segments of the ids, solved in parallel through any executor, joined, and kept in a journal for whoever resumes.
+"""Segments of the ids, solved in parallel through any executor, joined, and kept in a journal for a resumed build.
 
-The cut depends on the data and the plan only, and each segment has a seed of its own: the lines are the same with any
-executor and any number of workers, interrupted or not.
+The division depends on the data and the plan only, and each segment has a separate seed: the lines are the same with
+any executor and any number of workers, interrupted or not.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Journal:
         return Journal(Path(path), digest.hexdigest())
 
     def parts(self) -> dict[str, Solved]:
-        """What is there of this build; a line that was cut off while it was written is as if it was not there."""
+        """Read the stored parts of this build; skip a line whose write was interrupted."""
         found: dict[str, Solved] = {}
         if not self.path.exists():
             return found
@@ -62,7 +62,7 @@ class Journal:
         entry = {"key": self.key, "part": part, "lines": lines, "failed": solved.failed, "refused": solved.refused}
         try:
             with self.path.open("a") as file:
-                file.write("\n" + json.dumps(entry) + "\n")  # an interrupted write stays on a line of its own
+                file.write("\n" + json.dumps(entry) + "\n")  # an interrupted write stays on a separate line
         except OSError as error:
             raise DataError(
                 f"cannot keep the journal {self.path}: {error.strerror}; give resume= another file"
@@ -115,7 +115,7 @@ def solve_all(
 
 
 def _joint(part: Segment, here: Solved, after: Solved) -> Segment:
-    """What is left of a segment, between its last line and the first of the next."""
+    """Return the rest of a segment, between its last line and the first of the next."""
     done = sum(line.count for line in here.lines)
     sizes = [line.count for line in here.lines[1:]] or [part.size]
     return replace(
@@ -149,7 +149,7 @@ def _map(
     stage: Stage,
     journal: Journal | None,
 ) -> list[Solved]:
-    """`task` of all parts, in order; what the journal has is not solved again."""
+    """Run `task` on all parts, in order; parts in the journal are not solved again."""
     found: dict[int, Solved] = {}
     if journal is not None:
         kept = journal.parts()
@@ -172,7 +172,7 @@ def _map(
     try:
         for done in as_completed(futures):
             take(futures[done], done.result())
-    except BaseException:  # an interrupt too: what has not started is not started any more
+    except BaseException:  # an interrupt too: no further part is started
         for future in futures:
             future.cancel()
         raise

@@ -32,7 +32,7 @@ WINDOW = 1.15  # reach of the digits to come, in W
 LOG_UNIT = 600.0  # tables hold logarithms times this
 DEAD = -32000
 LEAST_TRAP = 2.0  # in W: a key beside a kink is surely inside or outside of the next trap
-FIRST_TRAP = 8.0  # in W: of a later phase; it holds every key that stood beside an edge when the range turned
+FIRST_TRAP = 8.0  # in W: of a later phase; it contains every key beside an edge when the range turned
 MOST_CLASSES = 64  # beyond 16 only long ids make them worth their reading
 MOST_WARM = 5  # folds without traps before several phases
 MANY_FOLDS = 20_000  # of single values, from which they are worth compiling
@@ -42,16 +42,16 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Traps:
-    """What fixes the folds besides the data: `levels` of them, the shares of the labels, the width of the range.
+    """The parameters of the folds besides the data: `levels` of them, the shares of the labels, the width of the range.
 
-    `order` are the labels as they are trapped, phase by phase; the last one is what is left.
+    `order` are the labels as they are trapped, phase by phase; the last one is the rest.
     """
 
     levels: int
     shares: tuple[float, ...]  # of the labels in `order`
     order: tuple[int, ...]
     range_bits: int  # the range before level 0 is W·2^range_bits
-    warm: int = 0  # folds without traps in front, which pull close ids apart
+    warm: int = 0  # preceding folds without traps, which pull close ids apart
     pad: int = 0  # zeros at the end of thresholds
 
     @property
@@ -167,7 +167,7 @@ class _ExactChain:
     """The folds of all groups as exact integers, for values from 0 to `top`."""
 
     folds: tuple[StreamBlock, ...]
-    blocks: tuple[StreamBlock, ...]  # the folds, and what reads bands
+    blocks: tuple[StreamBlock, ...]  # the folds, and the blocks that read bands
     reading: Reading
     top: int
 
@@ -196,7 +196,7 @@ def zero_or_one(trapped: int) -> tuple[tuple[StreamBlock, ...], Reading]:
 
 
 def _read_bands(bands: list[int], base: int, up: bool, order: tuple[int, ...], big: int) -> tuple[StreamBlock, Reading]:
-    """One block and C logits. The depth below 0 encodes the phase: what is left above 0, then the last phase's band, …
+    """One block and C logits. The depth below 0 encodes the phase: values above 0, then the last phase's band, …
 
     Between the edges of a band the block has slope D/width, so that its value is about D·(number of the band), and
     the logits D·g·(2h/D - g) are largest at the nearest number g.
@@ -235,7 +235,7 @@ def _folds(traps: Traps) -> _Folds:
 
 
 def _schedule(traps: Traps) -> npt.NDArray[np.int64]:
-    """Ranges and thresholds in units of their level (R after level k is T of level k), phases as places in `order`.
+    """Ranges and thresholds in units of their level (R after level k is T of level k), phases as indices into `order`.
 
     With s of all values not yet trapped and r of them still to be trapped in this phase, trapping a share ds costs
     ds·log2(s/r) bits; levels cut this sum into equal parts.
@@ -274,9 +274,9 @@ def _schedule(traps: Traps) -> npt.NDArray[np.int64]:
 
 
 def _tables(traps: Traps, levels: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int16]:
-    """Logarithm of the share of each label (in `order`) among the values within reach of a place, for every level.
+    """Logarithm of the share of each label (in `order`) among the values within reach of a position, for every level.
 
-    From the last level to the first: `below[y, i]` is the measure of label y among the values below place i of the
+    From the last level to the first: `below[y, i]` is the measure of label y among the values below position i of the
     range; one fold turns the measure after it into the one before it. Two more rows, where there are phases: the share
     of values below and above 0, for keys that only have to end on one side.
     """

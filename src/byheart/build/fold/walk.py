@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Walk:
-    """What fixes the folds besides the data.
+    """The parameters of the folds besides the data.
 
     `both` digits of slope and constant, then `tail` digits of the constant only; `shares` of the labels, by cell;
     `width` of a cell in deviations of the whole walk; `spare` cells: closed on both sides, most of them unused.
@@ -68,7 +68,7 @@ class Walk:
 
     @cached_property
     def sigma(self) -> Floats:
-        """Deviation of what the folds from j on add, such that every free digit buys the same number of label bits."""
+        """Return the deviation of the walk from fold j on: every free digit buys the same number of label bits."""
         ratios, cost = _costs(self.shares, self.closed, self.cell)
         free = np.zeros(self.folds)
         head = self.before + BELOW
@@ -89,7 +89,7 @@ class Walk:
 
     @property
     def lattice(self) -> int:
-        """D: what a whole number is on the stream."""
+        """Return D: a whole unit on the stream."""
         cell = 1 << self.cell_bits
         return 4 * int(max(FAR * cell / self.cell, self.classes * cell / 2) + 2 * cell)
 
@@ -253,7 +253,7 @@ def cells_of(shares: tuple[float, ...], closed: bool) -> tuple[float, float]:
 
 @lru_cache(maxsize=64)
 def _costs(shares: tuple[float, ...], closed: bool, width: float) -> tuple[Floats, Floats]:
-    """(shares of the walk's variance that are still to come, mean cost of a right label in bits at each)."""
+    """(shares of the walk's variance that are still to come, mean cost of a correct label in bits at each)."""
     points, samples = 40, 1500
     C = len(shares)
     rng = np.random.default_rng(1)
@@ -305,7 +305,7 @@ def _logs(marks: Ints, j: int, sigma: float, cell: float, middle: int, edge: int
     """Logarithms of the chance that a value near a column, whose walk is at a row, ends in its cell.
 
     Rows: deviation from the middle of the cell, from its upper edge, from its lower edge. The next folds are followed
-    exactly at `PLACES` places of the range, what comes after them is normal with deviation `sigma`.
+    exactly at `PLACES` positions of the range, the rest of the walk is normal with deviation `sigma`.
     """
     drift = _drifts(marks, j)
     a = np.clip(((np.arange(COLUMNS) + 0.5) * 2)[None] + wide * (np.arange(-1, 2)[:, None] * 4 / 3 - 4) + 0.5, 0, None)
@@ -330,7 +330,7 @@ def _logs(marks: Ints, j: int, sigma: float, cell: float, middle: int, edge: int
 
 
 def _drifts(marks: Ints, j: int) -> Floats:
-    """What the next folds add to the walk of a value at each place, from -4W to 20W before fold j (range 16W)."""
+    """Return the next folds' steps of a value at each position, from -4W to 20W before fold j (range 16W)."""
     v = (np.arange(PLACES) + 0.5) / PLACES * 24 - 4
     sign, m = np.ones(PLACES), np.zeros(PLACES)
     low, high = v < 0, v > 16

@@ -137,9 +137,9 @@ def few_runs(own: Any, total: Any, labels: Ints, *, steps: int, restarts: int, s
 
 
 def _scaled(own: Any, total: Any) -> tuple[Floats, Floats, Floats]:
-    """Columns of about unit spread as floats, for the search; and what they were divided by.
+    """Return columns of about unit spread as floats, for the search, and their divisors.
 
-    Numbers too long for floats lose their last bits here, all alike: what the search finds is checked exactly.
+    Numbers too long for floats lose their last bits here, all alike: the search's result is checked exactly.
     """
     longest = max(int(abs(values).max()).bit_length() for values in (own, total))
     if longest > FLOAT_BITS:

@@ -2,7 +2,7 @@
 
 First its parts put together (its contents, the division of its memories, the mixing of tokens), then three
 constructions: `ks25`; `ks25-sparse`, whose averaging has O(n) connections, because a global token collects the sum and
-hands it out; and `ks25-limited` with short weights, many small memories in a row instead of one with long words.
+broadcasts it; and `ks25-limited` with short weights, many small memories in a row instead of one with long words.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ WIDTH = 14
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What is to be known: numbers for tokens, keys and labels for contexts."""
+    """The data to memorize: numbers for tokens, keys and labels for contexts."""
 
     dataset: Dataset
     style: BuildStyle
@@ -84,7 +84,7 @@ class Contents:
         return self.dataset.inputs.points.count
 
     def note(self) -> str:
-        """How many tokens carry the sequence ids, for people."""
+        """Describe how many tokens carry the sequence ids."""
         return f"{sum(label > 0 for label in self.code.labels)} of {self.points} tokens distinguish the sequences"
 
 
@@ -99,7 +99,7 @@ def contents_of(dataset: Dataset, style: BuildStyle, progress: Progress) -> Cont
 
 
 def token_choice(dataset: Dataset, style: BuildStyle, hidden: int = DENSE, width: int = WIDTH) -> Choice:
-    """How the token memory's words are divided: R_1 and C_phi of the proof, or what the data needs."""
+    """How the token memory's words are divided: R_1 and C_phi of the proof, or as the data requires."""
     if not style.as_in_the_paper:
         room = Room(token_part(dataset, style.form), width)
         return lambda keys, labels: measured_fields(style, keys, labels, hidden, room)
@@ -109,7 +109,7 @@ def token_choice(dataset: Dataset, style: BuildStyle, hidden: int = DENSE, width
 
 
 def label_choice(dataset: Dataset, style: BuildStyle) -> Choice:
-    """How the label memory's words are divided: R_2 and C of the proof, or what the data needs."""
+    """How the label memory's words are divided: R_2 and C of the proof, or as the data requires."""
     if not style.as_in_the_paper:
         room = Room(context_part(dataset, style.form), WIDTH)
         return lambda keys, labels: measured_fields(style, keys, labels, DENSE, room)
@@ -255,7 +255,7 @@ def build_ks25(
 
 
 def _check_bounded(style: BuildStyle, depth: int, shape: str = FITTED, input_map: bool = True) -> None:
-    """Lanes are for what the data needs, on a stream that is as wide as they are many."""
+    """Lanes serve constants=measured, on a stream with one number per lane."""
     if style.as_in_the_paper:
         raise OptionError(f"depth={depth} needs constants=measured: {NO_PAPER_DEPTH}")
     if shape == UNIFORM:
@@ -333,7 +333,7 @@ def star(style: BuildStyle, kind: Kind, n: int) -> tuple[Layer, ...]:
 )
 @implements(
     REMARK,
-    statement="Two attention layers and one additional token do what averaging does, with O(n) connections.",
+    statement="Two attention layers and one additional token replace averaging, with O(n) connections.",
     test="tests/build/ks25/test_ks25.py",
 )
 def build_ks25_sparse(

@@ -91,7 +91,7 @@ def build_ks25_embedding(
     constants: str = "measured",
     attention: str = "uniform",
 ) -> Construction:
-    """The table holds (phi(x), x, 0) for every id x (eq. 135); averaging and the label memory are those of `ks25`."""
+    """The table stores (phi(x), x, 0) for every id x (eq. 135); averaging and the label memory are those of `ks25`."""
     style = BuildStyle.of(form, constants, seed)
     strides, ids, omega = token_ids(dataset)
     with progress.stage("numbering tokens and contexts", total=2) as stage:

@@ -57,7 +57,7 @@ class Fields:
 
 @dataclass(frozen=True)
 class Group:
-    """Consecutive keys: the interval [first, last] that holds them, and their two words (u_j and w_j)."""
+    """Consecutive keys: the interval [first, last] that contains them, and their two words (u_j and w_j)."""
 
     first: int
     last: int
@@ -68,7 +68,7 @@ class Group:
 def pack(keys: Sequence[int], labels: Sequence[int], fields: Fields) -> tuple[Group, ...]:
     """Groups of `fields.entries` keys (the floors of x_1 < … < x_N), first entry in the highest bits.
 
-    Places left over in the last group hold key 0 and label 0: no x >= 2 matches them.
+    Unused entries of the last group have key 0 and label 0: no x >= 2 matches them.
 
     >>> pack([2, 5, 8], [1, 3, 2], Fields(entries=2, key_bits=4, label_bits=2))
     (Group(first=2, last=6, key_word=37, label_word=7), Group(first=8, last=9, key_word=128, label_word=8))
@@ -92,7 +92,7 @@ def pack(keys: Sequence[int], labels: Sequence[int], fields: Fields) -> tuple[Gr
 
 @dataclass(frozen=True)
 class WordReader:
-    """The wires of one word that is being read: `name`1 and `name`2 are the trajectories, `value` what was read."""
+    """The wires of one word that is being read: `name`1 and `name`2 are the trajectories, `value` the bits read."""
 
     name: str
     length: int  # n: bits of the whole word
@@ -126,7 +126,7 @@ class WordReader:
 def read_bit(reader: WordReader, place: int, left: int, state: Units) -> tuple[list[Units], Units]:
     """Three layers that fold both trajectories and append bit `place` to the value; `left` bits follow it.
 
-    The bit is a unit of its own and the next layer reads value + 2^left · bit, which keeps weights at n + 2 bits;
+    The bit is a separate unit and the next layer reads value + 2^left · bit, which keeps weights at n + 2 bits;
     only the last bit (left = 0) is small enough to be added at once.
 
     Bits i to j of a word of n bits are read by j - i + 1 such steps: width 5, depth 3(j - i + 1), n + 2 bits. i = j is
@@ -204,7 +204,7 @@ def lookup_plan(groups: Sequence[Group], state: Units) -> tuple[list[Units], Uni
     statement="A network of width 2, depth 2 and 2 bits is 1 where x is in [y, y + 1] and 0 where x > y + 3/2 or "
     "x < y - 1/2.",
     test="tests/build/ks25/test_memorizer.py",
-    partly="the two distances of which it is made close the gate of eq. (158) themselves, which saves a layer; the "
+    partly="its two distances close the gate of eq. (158) themselves, which saves a layer; the "
     "indicator as such is not built",
 )
 def misses(x: Form, key: Form) -> Units:
@@ -276,7 +276,7 @@ def _read_step(
 
 @dataclass(frozen=True)
 class KeyTable:
-    """What is to be known: keys (floors of points on the line, at least 2, ascending, 2 apart) and labels >= 1."""
+    """The data to memorize: keys (floors of points on the line, at least 2, ascending, 2 apart) and labels >= 1."""
 
     keys: tuple[int, ...]
     labels: tuple[int, ...]
@@ -320,7 +320,7 @@ def memorizer_plan(pieces: Sequence[KeyTable], state: Units, *, abreast: bool = 
     Pieces work one after the other on a shared x and a shared sum y, or all at once beside each other (`abreast`):
     each is zero where x is not one of its keys, so the sum of them is the label. Stage I is the projection to the
     line. Notation: m = piece.group_count, K = fields.entries, rho = fields.key_bits, c = fields.label_bits (the
-    paper's text swaps rho and c). What the lemma guarantees is `byheart.theory.upper.explicit_memory`.
+    paper's text swaps rho and c). `byheart.theory.upper.explicit_memory` computes the lemma's guarantee.
     """
     if abreast:
         return _abreast(pieces, state)

@@ -1,7 +1,7 @@
 """The two memories of KS25's networks: labels for a few tokens, and labels for the contexts that averaging makes.
 
 The words of a memory are divided by the paper's formula, or so that the network has the fewest parameters: the user
-says which (`BuildStyle`).
+chooses (`BuildStyle`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LayerForm(StrEnum):
 
 @dataclass(frozen=True)
 class BuildStyle:
-    """What the user chose."""
+    """The user's choices."""
 
     form: LayerForm
     constants: Constants
@@ -76,7 +76,7 @@ CONSTANTS = Option(
     "constants",
     str,
     Constants.MEASURED.value,
-    "paper: ranges and group sizes as the theorem states them; measured: what the data needs, fewest parameters",
+    "paper: ranges and group sizes as the theorem states them; measured: as the data requires, fewest parameters",
     tuple(constants.value for constants in Constants),
 )
 ATTENTION = Option(
@@ -106,7 +106,7 @@ def paper_fields(keys: Sequence[int], entries: int, key_bits: int, label_bits: i
 
 @dataclass(frozen=True)
 class Room:
-    """What was guaranteed for a memory: its part, the width of its layers, and the entries that one scan serves."""
+    """The guarantee of a memory: its part, the width of its layers, and the entries that one scan serves."""
 
     part: Part
     width: int
@@ -227,7 +227,7 @@ def code_tokens(dataset: Dataset, style: BuildStyle) -> TokenCode:
 
 
 def context_keys(phi: Sequence[int], x: KeyLine, sums: Index, dataset: Dataset, style: BuildStyle) -> ContextKeys:
-    """A line for the contexts (phi, x, id): Lemma C.2 in three dimensions, or what the data needs.
+    """A line for the contexts (phi, x, id): Lemma C.2 in three dimensions, or as the data requires.
 
     MEASURED: the ids alone if they distinguish the contexts, else the shortest of many combinations of x and id.
     """

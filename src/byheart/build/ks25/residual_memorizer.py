@@ -1,8 +1,8 @@
-"""The memorizer, whole or in pieces, made of blocks with skip connections on a stream of ten numbers.
+"""The memorizer, whole or in pieces, as blocks with skip connections on a stream of ten numbers.
 
 The group lookup needs one block of two units per group. The scan needs one block per bit, comparing and gating while
 the next entry is read: a block folds the four trajectories (z + relu(z) - relu(4z - 2) is the triangle function) and
-emits the bit that the block before made visible. When an entry is read, its distance to x is taken and its label put
+emits the bit that the previous block exposed. When an entry is read, its distance to x is computed and its label put
 aside; one block later the label goes through the gate: in the second block of the following entry in the dense schedule
 (one block per bit, 14 hidden units), in the first in the relaxed one (one more block per entry, 12 hidden units).
 """
@@ -20,12 +20,12 @@ from byheart.paper import Ref, implements
 from byheart.theory.upper import DENSE, RELAXED
 
 X, U1, U2, W1, W2, KEY, LABEL, MISS, Y, PENDING = STREAM = (
-    "x",  # the token's place on the line
+    "x",  # the token's position on the line
     "u1",  # the two trajectories of the key word
     "u2",
     "w1",  # and those of the label word
     "w2",
-    "key",  # what was read of the current entry's key
+    "key",  # the bits read of the current entry's key
     "label",  # and of its label
     "miss",  # how far x is from the entry's key
     "y",  # the sum of labels that went through
@@ -123,7 +123,7 @@ def _reading(fields: Fields, entry: int, t: int, relaxed: bool) -> Iterator[Effe
     """Fold the trajectories for bit t of the entry, and emit the bit before."""
     for first, second, target, bits in ((U1, U2, KEY, fields.key_bits), (W1, W2, LABEL, fields.label_bits)):
         length = fields.entries * bits
-        read, left = entry * bits + t - 1, bits - t + 1  # bits read so far, and the place of this one
+        read, left = entry * bits + t - 1, bits - t + 1  # bits read so far, and the position of this one
         if t == 1:  # the last bit of the entry before, unless a shorter field or a spare block had it emitted
             seen = entry > 0 and bits == fields.steps and not relaxed
             left = 0
@@ -191,7 +191,7 @@ def memorizer_lanes(
     shift: Mapping[str, Number] | None = None,
     used: int = 0,
 ) -> list[WireBlock]:
-    """All pieces at once. The first block also clears the trajectories of the `used` lanes of the memory before."""
+    """All pieces at once. The first block also clears the trajectories of the `used` lanes of the previous memory."""
     most = max((piece.group_count for piece in pieces), default=0)
     merged: list[WireBlock] = []
     for lane, piece in enumerate(pieces):

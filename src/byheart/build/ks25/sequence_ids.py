@@ -285,7 +285,7 @@ def _smallest_weight(sums: Index, rows: Index, counts: Index, top: int, rng: np.
 
 
 def _smallest_allowed(having: Index, kinds: Index, top: int) -> int:
-    """List what each pair forbids, and take the smallest value that no pair does."""
+    """List the values that each pair forbids, and return the smallest allowed one."""
     rise = having[:, 1][:, None] - kinds[:, 1][None, :]
     lead = kinds[:, 0][None, :] - having[:, 0][:, None]
     rising = rise > 0
@@ -299,7 +299,7 @@ def _smallest_allowed(having: Index, kinds: Index, top: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class TokenCode:
-    """The place of every point on the line, its label (0 for most), and the sum of every multiset's labels."""
+    """The position of every point on the line, its label (0 for most), and the sum of every multiset's labels."""
 
     line: KeyLine
     labels: tuple[int, ...]

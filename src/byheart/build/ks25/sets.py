@@ -32,7 +32,7 @@ POOLED = ("phi",)
 
 
 def sums_choice(dataset: Dataset, style: BuildStyle) -> Choice:
-    """How the label memory's words are divided: R_rho = 80·M·N^5·pi (eq. 120) and C, or what the data needs."""
+    """How the label memory's words are divided: R_rho = 80·M·N^5·pi (eq. 120) and C, or as the data requires."""
     if not style.as_in_the_paper:
         room = Room(context_part(dataset, style.form), WIDTH)
         return lambda keys, labels: measured_fields(style, keys, labels, RELAXED, room)

@@ -2,7 +2,7 @@
 
 Eq. (4) has attention in every block and one shape for all blocks: stream m, H heads of size s, q hidden units. Blocks
 of the proofs that only feed forward get attention whose value and output matrices are zero, and hidden units that
-read and write nothing (`uniform_stages`). What such a network stores is W = md + L(4msH + 2mq + q + m) + m numbers.
+read and write nothing (`uniform_stages`). Such a network stores W = md + L(4msH + 2mq + q + m) + m numbers.
 
 Remark 3.1 removes E_in: the stream is then the token itself, d numbers, and so is every column of every block, which
 is the linear dependence on d that the remark speaks of (`without_input_map`). A first block projects the token to the

@@ -20,8 +20,8 @@ store nothing else.
     >>> memory.construction, memory.certificate.verdict.value, memory.generate("a cat")
     ('madden24', 'proved', 'a cat sat')
 
-objective=size gives the fewest parameters: `compact` names each context's distribution, a low-rank table gives what it
-is. Deeper than the decoder of M24 (it has the memory's blocks) and with long weights, but with the fewest numbers.
+objective=size gives the fewest parameters: `compact` numbers each context's distribution, a low-rank table stores it.
+Deeper than the decoder of M24 (it has the memory's blocks) and with long weights, but with the fewest numbers.
 
     >>> table_decoder(contexts, smallest_factors(contexts, 0.01, 1, 0), seed=0).vocabulary_size
     5
@@ -80,7 +80,7 @@ class Features(StrEnum):
 
     STEPS = "steps"  # on a line, between neighbouring contexts
     DIRECTIONS = "directions"  # in R^d, one in the direction of each context
-    SAMPLED = "sampled"  # wherever a draw of all of θ puts them: the algorithm below Theorem 5
+    SAMPLED = "sampled"  # sampled with all of θ: the algorithm below Theorem 5
 
 
 @implements(
@@ -97,7 +97,7 @@ class Features(StrEnum):
 )
 @implements(
     Ref("M24", "Theorem 7"),
-    statement="so does the decoder with token averaging in place of self-attention",
+    statement="so does the decoder with token averaging instead of self-attention",
     test="tests/build/madden24/test_construction.py",
     partly="solved in float64: the gap to the entropy is proved to be small, the theorem interpolates exactly",
 )
@@ -120,7 +120,7 @@ def closed_form(
     it for a ψ that is analytic near one point; ours are analytic on the whole line, so the minors are analytic in all
     of θ and vanish on a null set with or without it.
     Cost: O(n²ω) for steps, O(n³ + n²ω) for the others. Steps and directions depart from the proof in the choice of w
-    and b only: the proof takes any generic w near 0 and b = η, these are placed where the system is well conditioned
+    and b only: the proof uses any generic w near 0 and b = η, these are placed where the system is well conditioned
     (steps: of order n; directions: as long as contexts are few for the dimension, see docs/decoder.md).
     """
     follow = np.unique(contexts.pair_token) if factored else None
@@ -148,7 +148,7 @@ def closed_form(
 def _attempts(
     contexts: Distributions, shape: DecoderShape, features: Features | None
 ) -> list[tuple[Features, int | None]]:
-    """What is tried in turn until the system is well-conditioned: more dimensions, then a line, if nothing is fixed.
+    """Yield attempts until the system is well-conditioned: more dimensions, then a line, if nothing is fixed.
 
     The mixed vectors lie in the span of ω token and T position vectors: more dimensions than these show nothing new.
     """
@@ -230,7 +230,7 @@ def sampled_condition(
 ) -> float:
     """The condition number of the system for V that one draw of θ gives.
 
-    inf above `TELLABLE`: what float64 computes there is rounding, and the true number can be 10^100 times as large.
+    inf above `TELLABLE`: float64 returns only rounding there, and the true number can be 10^100 times as large.
     """
     rng, shape = np.random.default_rng(seed), DecoderShape(activation=activation)
     mixed = sampled_reader(contexts, shape, dimension, rng).mixed(contexts.tokens)
@@ -270,7 +270,7 @@ OBJECTIVES = "a neuron per context; shared outputs of low rank; or the fewest pa
 
 def _options(mixer: MixerKind) -> tuple[Option, ...]:
     return (
-        Option("mixer", str, mixer.value, "what distinguishes contexts", tuple(kind.value for kind in MixerKind)),
+        Option("mixer", str, mixer.value, "layer that distinguishes contexts", tuple(kind.value for kind in MixerKind)),
         Option("activation", str, "tanh", "of the neurons", tuple(kind.value for kind in Activation)),
         Option("objective", str, CLOSED_FORM, OBJECTIVES, (CLOSED_FORM, LOW_RANK, SIZE)),
         Option("features", str, None, PLACES, FEATURES, optional=True),
@@ -298,14 +298,14 @@ def _options(mixer: MixerKind) -> tuple[Option, ...]:
 )
 @register(
     "madden24-average",
-    summary="the same with averaged tokens in place of attention",
+    summary="the same with averaged tokens instead of attention",
     ref=Ref("M24", "Theorem 7"),
     tasks=TASKS,
     options=_options(MixerKind.AVERAGE),
     assumptions=(SYMBOLS,),
     order=90,
     formula="Madden 2024, averaging",
-    words="The same with averaged tokens in place of attention.",
+    words="The same with averaged tokens instead of attention.",
     distributions=True,
 )
 def build(

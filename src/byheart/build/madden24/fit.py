@@ -1,4 +1,4 @@
-"""What every decoder construction shares: the requested shape, the target logits, the decoder with its numbers.
+"""Shared parts of the decoder constructions: the requested shape, the target logits, the decoder with its numbers.
 
 >>> name(MixerKind.ATTENTION), name(MixerKind.AVERAGE)
 ('madden24', 'madden24-average')
@@ -74,13 +74,13 @@ class Injectivity:
 
     @property
     def holds(self) -> bool:
-        """Distinct and nonzero beyond what float64 evaluation can blur (64 units in the last place)."""
+        """Whether numbers are distinct and nonzero beyond float64's error (64 units in the last place)."""
         blur = 64 * np.finfo(float).eps * max(self.spread, self.smallest_magnitude)
         return bool(self.smallest_gap > blur and self.smallest_magnitude > 0)
 
 
 def injectivity(numbers: Floats) -> Injectivity:
-    """Measures what Theorems 4 and 6 guarantee, for the numbers of n contexts."""
+    """Measures the guarantees of Theorems 4 and 6, for the numbers of n contexts."""
     if len(numbers) == 1:
         return Injectivity(float("inf"), (0, 0), float(abs(numbers[0])), 0.0)
     order = np.argsort(numbers, kind="stable")
@@ -118,10 +118,10 @@ def draw_separating(tokens: Ints, vocabulary_size: int, mixing: Mixing, seed: in
     return best
 
 
-FLOOR = 2.0**-30  # what a token that never follows is given at most, relative to all that do
+FLOOR = 2.0**-30  # the largest share of a token that never follows, relative to all that do
 LEAST_FLOOR = 2.0**-200
 FLOOR_SHARE = 1e-5  # of the entropy that all zeros together may cost, if the floor is free
-LARGEST = 1 << 29  # numbers in a matrix that is held in memory: 4 GiB
+LARGEST = 1 << 29  # numbers in a matrix in memory: 4 GiB
 
 
 class MixerKind(StrEnum):
@@ -168,7 +168,7 @@ class DecoderFit:
     """A decoder and the numbers of its construction.
 
     `condition` and `residual` belong to the linear system for V; `smallest_gap` is the distance of the two contexts
-    that the reader brings closest (Theorems 4 and 6). `floor_excess` is what zero probabilities cost in nats: a model
+    that the reader brings closest (Theorems 4 and 6). `floor_excess` is the cost of zero probabilities in nats: a model
     that meets the target logits exactly has the gap 𝓛 - 𝓗 = floor_excess. None where there is no such number.
     """
 
@@ -191,7 +191,7 @@ class DecoderFit:
         return max(float(np.linalg.norm(factor)) for factor in self.decoder.output)
 
     def numbers(self) -> dict[str, Any]:
-        """How it came about, for people; None where there is no such number."""
+        """Describe the origin of the number; None where there is none."""
         return {
             "condition_number": self.condition if math.isfinite(self.condition) else None,
             "residual": self.residual,
@@ -204,7 +204,7 @@ class DecoderFit:
 
 
 def entropy_unit(contexts: Distributions) -> float:
-    """What a gap is a fraction of: the entropy, or one nat for each predicted token where the entropy is 0."""
+    """Return the unit of a relative gap: the entropy, or one nat for each predicted token where the entropy is 0."""
     return float(contexts.weights.sum()) if int(contexts.supports.max()) == 1 else contexts.entropy
 
 
@@ -224,7 +224,7 @@ def check_size(rows: int, columns: int, what: str) -> None:
 
 
 def target_logits(contexts: Distributions, floor: float, columns: Ints | None = None) -> tuple[Floats, float]:
-    """Logits (n, ω) whose softmax is π with `floor` in place of every zero, and the loss which that costs.
+    """Return logits (n, ω) whose softmax is π with `floor` instead of every zero, and the resulting loss.
 
     `columns` (sorted) skips tokens that never follow: their logits are 0 everywhere.
 
@@ -232,7 +232,7 @@ def target_logits(contexts: Distributions, floor: float, columns: Ints | None = 
     number of zeros, so the cross-entropy exceeds the entropy by exactly Σ c_i·log(1 + z_i·floor).
     """
     if not 0 < floor < 1:
-        raise OptionError(f"floor={floor}: the stand-in for probability 0 must lie between 0 and 1, for example 1e-9")
+        raise OptionError(f"floor={floor}: the substitute for probability 0 must lie between 0 and 1, for example 1e-9")
     width = contexts.vocabulary_size if columns is None else len(columns)
     places = contexts.pair_token if columns is None else np.searchsorted(columns, contexts.pair_token)
     logits = np.zeros((contexts.count, width))

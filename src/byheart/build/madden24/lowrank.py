@@ -13,8 +13,8 @@ along a line on which contexts with equal distributions are adjacent, so m is th
     True
 
 The order on the line with the fewest steps has tokens with common continuations beside each other: between two
-neighbouring contexts with the same distribution no neuron is needed. If a context's place on the line is decided by its
-last token first, the order of the tokens is free: a greedy chain puts tokens next to each other that share
+neighbouring contexts with the same distribution no neuron is needed. If a context's position on the line is decided by
+its last token first, the order of the tokens is free: a greedy chain puts tokens next to each other that share
 distributions among the contexts they end.
 
     >>> tokens, classes = np.array([[0], [1], [2]]), np.array([7, 8, 7])     # contexts 0 and 2 behave alike
@@ -26,7 +26,7 @@ A and B come from low-rank logits, distributions of many contexts from few numbe
 Softmax(h_i B) with h_i in R^r and B (r, ω) shared represents distribution i. For a fixed B the problem is convex in
 every h_i alone; for fixed h it is convex in B, and the bound diag(p) - p pᵀ ≤ diag(p) of softmax's curvature decouples
 the columns of B. So both steps are batches of r x r systems. A ridge on h that fades from sweep to sweep keeps the many
-contexts with one continuation from running to infinity before the others have found their place; without it the columns
+contexts with one continuation from running to infinity before the others have converged; without it the columns
 freeze.
 
     >>> weights = np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 4.0]])
@@ -65,7 +65,7 @@ from byheart.progress import SILENT, Progress
 Floats = npt.NDArray[np.float64]
 
 FIRST_RIDGE, LAST_RIDGE = 0.1, 1e-7
-HOPELESS_RIDGE, HOPELESS_GAP = 5e-4, 40.0  # a gap of 40 times the tolerance at this ridge was never made good
+HOPELESS_RIDGE, HOPELESS_GAP = 5e-4, 40.0  # a gap of 40 times the tolerance at this ridge was never closed
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +202,7 @@ def _successor(current: int, has: dict[int, set[int]], ends: dict[int, set[int]]
 
 
 def run_starts(ordered_classes: Ints) -> Ints:
-    """Places k ≥ 1 where the class differs from the one before: where a step is needed."""
+    """Return the indices k ≥ 1 where the class differs from the previous one: a step is needed there."""
     return np.flatnonzero(np.diff(ordered_classes)) + 1
 
 
@@ -218,7 +218,7 @@ class ContextLine:
     reader: ContextReader
     order: Ints  # contexts from left to right
     numbers: Floats  # theirs, ascending
-    steps: Ints  # places where the distribution changes
+    steps: Ints  # indices where the distribution changes
     injectivity: Injectivity
 
 
@@ -247,7 +247,7 @@ def class_factors(
 
 
 def full_rank(contexts: Distributions) -> int:
-    """ω - 1, the rank with which nothing is left to find: every logit relative to the last token's has its place."""
+    """ω - 1, the full rank: every logit relative to the last token's has a separate dimension."""
     return max(1, contexts.vocabulary_size - 1)
 
 
@@ -368,7 +368,7 @@ def smallest_factors(
 ) -> Factors:
     """Factors of the lowest rank that reaches a gap below `fraction` of the entropy.
 
-    Doubles the rank from 2 until the factors reach their aim, then halves the interval. Effort e takes e times the
+    Doubles the rank from 2 until the factors reach their aim, then halves the interval. Effort e runs e times the
     sweeps, and min(e, 4) draws, for each rank; that finds smaller ranks.
     """
     if effort < 1:

@@ -74,7 +74,7 @@ def solve(features: Floats, targets: Floats, refinements: int = 2) -> SolvedOutp
     condition = _condition(features, lambda b, t: linalg.lu_solve(factors, b, trans=t))
     if not condition < SINGULAR:
         raise BuildError(
-            f"the features have condition number {condition:.3g}; draw others (another seed) or raise the dimension"
+            f"the features have condition number {condition:.3g}; sample others (another seed) or raise the dimension"
         )
     weights = linalg.lu_solve(factors, targets)
     residual = targets - features @ weights
@@ -150,7 +150,7 @@ def steps_between(
     Notation: ordered = x (ascending), places = the k whose gap (x_{k-1}, x_k) gets a neuron.
     """
     if len(ordered) > 1 and not (np.diff(ordered) > 0).all():
-        raise BuildError("two contexts have the same number; draw other token and position weights")
+        raise BuildError("two contexts have the same number; sample other token and position weights")
     places = np.arange(1, len(ordered)) if places is None else places
     sharp = (STEEP[activation] if activation.saturates else GENTLE[activation]) if sharpness is None else sharpness
     spread = float(ordered[-1] - ordered[0]) if len(ordered) > 1 else 1.0
@@ -189,7 +189,7 @@ def solve_staircase(rows: Rows, targets: Floats, low: float, high: float) -> Sol
 
 
 def _by_differences(targets: Floats, low: float, high: float) -> Floats:
-    """The staircase's solution: differences of neighbours, and in the first row what all rows have in common."""
+    """The staircase's solution: differences of neighbours, and in the first row the common part of all rows."""
     weights = np.empty_like(targets)
     weights[1:] = (targets[1:] - targets[:-1]) / (high - low)
     weights[0] = targets[-1] / high - (targets[-1] - targets[0]) / (high - low)

@@ -191,7 +191,7 @@ def planned_sizes(
 
 
 def _front_parameters(mixing: Mixing, length: int, layout: Layout) -> int:
-    """Dense parameters of attention, prefix sum and snap: what the shape adds to the memory's own."""
+    """Dense parameters of attention, prefix sum and snap: the shape's addition to the memory's own."""
     width, total = layout.width, layout.width  # the answer is a linear map to one number
     if mixing is Mixing.POOL:
         return total

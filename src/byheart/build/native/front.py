@@ -1,4 +1,4 @@
-"""The token and sequence part of a native memory: what every context's id is, and the layers that compute it.
+"""The token and sequence part of a native memory: the id of every context, and the layers that compute it.
 
 A sequence is brought together by attention with zero scores, the snap, and the gated prefix sum.
 """
@@ -188,7 +188,7 @@ def draw_tokens(
 
 
 def token_maps(dataset: Dataset, objective: str) -> list[tuple[Box, ...] | None]:
-    """The ways to give tokens numbers that come into question: None for a table of symbols, else where the coordinates
+    """Return the possible ways to number tokens: None for a table of symbols, else where the coordinates
     of vectors, or of codes and positions, lie."""
     encoder = dataset.encoder
     rows = _table_shape(encoder)[1] if encoder.symbols is not None else MOST_TABLE_ROWS + 1
@@ -199,13 +199,13 @@ def token_maps(dataset: Dataset, objective: str) -> list[tuple[Box, ...] | None]
 
 
 def _table_shape(encoder: Encoder) -> tuple[int, int]:
-    """(symbols and the padding, rows of a table with one for each of them, or for each at each place)."""
+    """(symbols and the padding, rows of a table with one for each of them, or for each at each position)."""
     stride = len(encoder.symbols or ()) + 1
     return stride, stride * (encoder.length if encoder.positions else 1)
 
 
 def _extremes(encoder: Encoder) -> list[list[Number]]:
-    """Tokens that can be queried although the data has none: padding, every symbol, at every place."""
+    """Tokens that can be queried although the data has none: padding, every symbol, at every position."""
     ends: list[list[Number]] = [] if encoder.pad_vector is None else [[*encoder.pad_vector]]
     if encoder.symbols is not None:
         ends = [[0], [len(encoder.symbols)]]
@@ -214,7 +214,7 @@ def _extremes(encoder: Encoder) -> list[list[Number]]:
 
 
 def context_ids(dataset: Dataset, mixing: Mixing, size: Sizing, numbers: Ints) -> Ints:
-    """The id of every context, (K, L): what the layers of `front_stages` compute, in machine integers."""
+    """Return the id of every context, (K, L): the result of `front_stages`' layers, in machine integers."""
     contexts, index = dataset.contexts, dataset.inputs.index
     ids = np.empty((len(contexts), numbers.shape[1]), dtype=np.int64)
     padded = np.concatenate([numbers * size.step, np.zeros((1, numbers.shape[1]), dtype=np.int64)])  # absent: last row

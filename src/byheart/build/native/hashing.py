@@ -14,7 +14,7 @@ exact and their difference is exactly 0 or 2η.
     >>> [(f.threshold, f.margin, f.rescale) for f in (chain.fold(0), chain.fold(1), chain.fold(2))]
     [(26, 2, 0), (13, 1, 2), (26, 2, 0)]
 
-`bucket_numbers` and `hash_rows` give what the chains of a layout yield for many ids at once: bucket numbers, hash rows,
+`bucket_numbers` and `hash_rows` evaluate the chains of a layout for many ids at once: bucket numbers, hash rows,
 targets. The kernel works on int64: every value of a chain is below 2^53.
 """
 
@@ -116,7 +116,7 @@ def hash_rows(layout: Layout, chains: Sequence[HashChain], states: Ints) -> Hash
 
 
 def _in_parts(run: Callable[[slice], None], count: int) -> None:
-    """Every key by itself, so on all cores where there are enough keys: the kernels release the interpreter lock."""
+    """Keys are independent, so all cores are used for many keys: the kernels release the interpreter lock."""
     workers = min(os.cpu_count() or 1, max(1, count // FEW_KEYS))
     cuts = [count * k // workers for k in range(workers + 1)]
     parts = [slice(a, b) for a, b in pairwise(cuts)]
@@ -186,7 +186,7 @@ def _run_rows(
     one, none = np.uint64(1), np.uint64(0)
     width = rows.shape[1]
     held = np.zeros((states.shape[1], LANES), np.int64)
-    words = np.zeros((width + 1, LANES), np.uint64)  # the last one takes the fresh bits
+    words = np.zeros((width + 1, LANES), np.uint64)  # the last one receives the fresh bits
     total = np.zeros(LANES, np.int64)
     for first in range(0, states.shape[0], LANES):
         count = min(LANES, states.shape[0] - first)

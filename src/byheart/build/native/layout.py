@@ -1,10 +1,10 @@
-"""The shape of a label memory: stream, rounds of the chains, and what it costs.
+"""The shape of a label memory: stream, rounds of the chains, and the cost.
 
 The stream is (z_0 … z_{L-1}, g, u_{t,w}): L hash chains, the bucket number, and one word for every label bit t and
 every w < Z. A round is one residual block in which every chain steps at most once.
 
 How a label is read: warm-up rounds stir the chains, the next hash bits make the bucket number g, a selector of blocks
-(one unit per bucket) writes bucket g's solution U into the words, the scan takes one hash bit per level and leaves the
+(one unit per bucket) writes bucket g's solution U into the words, the scan reads one hash bit per level and leaves the
 parity of U & h(x) in a word's low bits, and the readout folds everything else away (`memory` has the formulas). More
 buckets mean a larger selector, more levels a longer scan. `plan` weighs the two with the counts given here, and a test
 compares these counts with the blocks that are built.
@@ -56,7 +56,7 @@ class FloatType:
 
 
 def guard_bits(levels: int) -> int:
-    """G: room below a word's bits for the sum of `levels` hash bits and its sign.
+    """G: space below a word's bits for the sum of `levels` hash bits and its sign.
 
     >>> guard_bits(44)
     7
@@ -105,7 +105,7 @@ def dense_parameters(width: int, hidden: int) -> int:
 
 
 class Purpose(IntEnum):
-    """What a hash bit is for."""
+    """The purpose of a hash bit."""
 
     WARMUP = 0  # nothing: the first bits of a sum of tokens are not uniform
     BUCKET = 1  # bit `index` of g

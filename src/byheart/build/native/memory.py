@@ -4,7 +4,7 @@ Selector. g < m is the bucket. Units relu(g − j) for j = lo … hi−1 with th
 2^G·(U_g − U_lo); the unit j = lo also does g −= relu(g − lo), which keeps every later term small.
 
 Scan of a word, level p = Kw−1 … 0: u ← u − 2·relu(u − 2^(p+G)) + h. Folding strips bit p of U and turns the sign of
-what was added before, so that the residue below 2^G is S − 2·Σ U_p·h_p (S = Σ h), and its bit 1 is
+the sum added before, so that the residue below 2^G is S − 2·Σ U_p·h_p (S = Σ h), and its bit 1 is
 parity(U & h) ⊕ bit1(S).
 
 Readout. The words' residues are added and folded around 2^p + 1/2, which swaps 0↔1 and 2↔3 modulo 4; relu(· − 1) is
@@ -51,7 +51,7 @@ def store(
     loads = np.bincount(buckets, minlength=layout.buckets)
     largest = int(loads.max())
     if largest > layout.capacity:
-        return Refusal(f"a bucket got {largest} keys, it holds {layout.capacity}")
+        return Refusal(f"a bucket got {largest} keys, its capacity is {layout.capacity}")
     solution = solve_all(layout, chains, Keys(buckets, states, labels, loads), executor)
     if solution.singular >= 0:
         return Refusal(f"bucket {solution.singular} with {loads[solution.singular]} keys has no solution")

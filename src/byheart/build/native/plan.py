@@ -1,7 +1,7 @@
 """Choosing a memory's shape: few parameters (or little time), and a fair chance that a draw of the chains works.
 
 Loads of m buckets are binomial; a bucket of ℓ keys in a capacity of `cap` columns has no solution with probability
-about 2^(ℓ − cap). The planner takes the smallest capacity for which a draw succeeds often enough, for every number of
+about 2^(ℓ − cap). The planner chooses the smallest capacity for which a draw succeeds often enough, for every number of
 buckets, and then the cheapest division into words.
 """
 
@@ -27,13 +27,13 @@ FEW_BUCKETS = 64
 
 @dataclass(frozen=True)
 class Need:
-    """What a memory must hold: distinct keys, label and fingerprint bits, and the chains that carry the keys."""
+    """The contents of a memory: distinct keys, label and fingerprint bits, and the chains that carry the keys."""
 
     kind: FloatType
     keys: int
     label_bits: int
     fingerprint_bits: int
-    chains: int  # at least; the speed objective takes one per word
+    chains: int  # at least; the speed objective uses one per word
     warmup: int
     scale: int
 

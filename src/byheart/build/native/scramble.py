@@ -1,11 +1,11 @@
-"""Vectors to table-like numbers: a random linear map, then folds at random places.
+"""Vectors to table-like numbers: a random linear map, then folds at random thresholds.
 
 A linear map alone would keep sums: t1 + t4 = t2 + t3 makes equal multisets of the images. Folding at random thresholds,
 z ← z − 2·relu(z − θ) with θ a little above half of z's range, breaks every such relation with probability 1/2 or more
 per fold, and after as many folds as y has bits the number depends on all of them. A random offset is added first: folds
 leave 0 where it is, and a chain that starts at 0 has no hash bits, so the lowest vector could have no label but 0.
 
-Coordinates that lie farther from 0 than from each other are moved to 0 first, in a block of its own: times a weight,
+Coordinates that lie farther from 0 than from each other are moved to 0 first, in a separate block: times a weight,
 1 + k·2^-20 would need more digits than a float32 has, k·2^-20 does not.
 """
 
@@ -103,7 +103,7 @@ def fold_count(bits: int, scale: int) -> int:
 
 
 def draw_scramble(rng: random.Random, boxes: tuple[Box, ...], bits: int, mantissa: int) -> Scramble:
-    """A random map to numbers below 2^bits; y stays below 2^(bits − 2), as folding at random places widens it."""
+    """A random map to numbers below 2^bits; y stays below 2^(bits − 2), as folding at random thresholds widens it."""
     room = (1 << (bits - 2)) - 1
     needed = _steps_in_all(boxes)
     if needed > room:
@@ -127,7 +127,7 @@ def draw_scramble(rng: random.Random, boxes: tuple[Box, ...], bits: int, mantiss
         high = threshold << (scale if (fold + 1) % scale == 0 else 0)
     bound = thresholds[-1] // 2 + 1
     if bound > 1 << bits:
-        raise BuildError(f"a scrambled token needs {bound.bit_length()} bits, there are {bits}; draw again")
+        raise BuildError(f"a scrambled token needs {bound.bit_length()} bits, {bits} exist; sample again")
     return Scramble(boxes, tuple(weights), offset, tuple(thresholds), scale, bound)
 
 

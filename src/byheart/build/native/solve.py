@@ -2,12 +2,12 @@
 
 All buckets are solved over GF(2): bits U with parity(U & h(x)) = target for every key of a bucket. A key's hash bits
 h(x) are one row of a system of equations, packed 64 columns to a word, and all of its target bits are stored beside it
-in one word, so they are eliminated together. Elimination takes row after row. The invariant: the rows done so far are
-combinations of the bucket's equations, each with a lowest column of its own (its pivot). A new row is reduced by the
-pivots that it meets, which only moves its lowest column up, until that column is free. A row that becomes empty repeats
-earlier ones: if its targets are empty too it adds nothing, otherwise the bucket has no solution and the caller
-draws other hashes. Then the columns are filled from the highest down: a pivot's row holds only its own column and
-higher ones, which are decided already, so its bit is whatever makes the parity right. Columns that are not a pivot stay
+in one word, so they are eliminated together. Elimination processes one row after the other. The invariant: the rows
+done so far are combinations of the bucket's equations, each with a distinct lowest column (its pivot). A new row is
+reduced by the pivots that it meets, which only moves its lowest column up, until that column is free. A row that
+becomes empty repeats earlier ones: if its targets are empty too it adds nothing, otherwise the bucket has no solution
+and the caller samples other hashes. Then the columns are filled from the highest down: a pivot's row holds only its own
+column and higher ones, which are decided already, so its bit follows from the parity. Columns that are not a pivot stay
 0.
 
 A bucket of ℓ keys costs at most ℓ² additions of a row. Buckets hold tens of keys, so a row is a few words and the
@@ -63,7 +63,7 @@ def solve_buckets(rows: Words, targets_of: Words, starts: Ints, targets: int) ->
 
 @numba.njit(cache=True, nogil=True)
 def _lowest(word: Any) -> Any:  # pragma: no cover - compiled
-    """Place of the lowest set bit of a word that is not zero."""
+    """Return the index of the lowest set bit of a nonzero word."""
     place = 0
     if word & np.uint64(0xFFFFFFFF) == 0:
         place += 32
@@ -125,7 +125,7 @@ def _solve(rows: Any, wanted: Any, starts: Any, bits: Any) -> Any:  # pragma: no
 
 @dataclass(frozen=True, eq=False)
 class Keys:
-    """What all buckets hold: the bucket of every key, its chains' states (K, L), its label, and how many each has."""
+    """The contents of all buckets: the bucket of every key, its chains' states (K, L), its label, and the loads."""
 
     buckets: Ints
     states: Ints

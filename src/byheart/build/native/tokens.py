@@ -5,7 +5,7 @@ Token i has the number e_i, below 2^w, in every chain. A context's id is a weigh
   pooling (sets):              x = Σ e
   causal, positions known:     x = e_own + Σ over the prefix
   causal, positions unknown:   x = e_own + ½·mean over the prefix, with e a multiple of 2·lcm(1 … n)
-Distinct contexts get distinct ids with high probability; the builder checks and draws again.
+Distinct contexts get distinct ids with high probability; the builder checks and samples again.
 
     >>> sizing(FLOAT64, Mixing.FULL, length=8, positions=True, keys=100_000)
     Sizing(table_bits=34, factor=9, step=1, modulus_bits=38, chains=1, scale=14, idle=0)

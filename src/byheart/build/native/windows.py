@@ -1,8 +1,8 @@
 """A native memory of windows for a stock decoder: the id of a window is linear in the bits of its tokens.
 
-Where `native` draws a number for every symbol at every place, this draws one for every bit of a token's code at every
-place: a window's id is the sum of the numbers of its bits. Attention heads that look back by fixed distances can add
-that up without any mean, so that nothing is divided and nothing has to be rounded back.
+Where `native` samples a number for every symbol at every position, this samples one for every bit of a token's code at
+every position: a window's id is the sum of the numbers of its bits. Attention heads that look back by fixed distances
+can add that up without any mean, so that nothing is divided and nothing has to be rounded back.
 
     >>> windows = np.array([[0, 1, 1], [1, 1, 0], [0, 0, 1]])
     >>> network = build_windows(windows, np.array([2, 0, 1]), classes=3)

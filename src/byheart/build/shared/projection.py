@@ -24,7 +24,7 @@ class Constants(StrEnum):
     """Where the numbers of a construction come from."""
 
     PAPER = "paper"  # as the theorem states them
-    MEASURED = "measured"  # what the data needs
+    MEASURED = "measured"  # as the data requires
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def project(points: Values, separation: Fraction, constants: Constants, seed: in
     """A line on which the points (all different) are at least 2 apart, from 2 on; checked exactly.
 
     Notation: V = points.count, d = points.width, 0 < separation <= delta^2.
-    PAPER draws unit vectors until V^2·sqrt(pi·d)/delta times one of them, rounded, keeps the points apart; one draw
+    PAPER samples unit vectors until V^2·sqrt(pi·d)/delta times one of them, rounded, keeps the points apart; one draw
     succeeds with probability over 1/3. MEASURED tries many directions, mixed radices among them, and keeps the one
     with the smallest range for a gap of 2: about 10 bits fewer.
 
@@ -135,7 +135,7 @@ def _measured_lines(points: Values, rng: np.random.Generator) -> Iterator[KeyLin
     draws = max(8, min(DRAWS, 2_000_000 // points.count))
     directions = rng.normal(size=(draws, points.width))
     directions[draws // 2 :] /= spread  # half of them treat all coordinates alike, half weigh them by their size
-    with np.errstate(all="ignore"):  # only a search: what it finds is checked exactly
+    with np.errstate(all="ignore"):  # only a search: its result is checked exactly
         ratios = np.array([_range_and_gap(table @ u) for u in directions])
         best = np.argsort(ratios[:, 0] / ratios[:, 1])[:3]
         scaled = [directions[place] * (2.0 / ratios[place, 1]) for place in best]

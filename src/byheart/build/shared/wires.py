@@ -73,7 +73,7 @@ def wires(names: Iterable[str]) -> dict[str, Form]:
 
 
 def carried(state: Units) -> dict[str, Form]:
-    """The units that keep `state` for one more layer; what is zero anyway needs no unit."""
+    """The units that keep `state` for one more layer; a zero needs no unit."""
     return {name: form for name, form in state.items() if not form.is_zero}
 
 

@@ -60,17 +60,17 @@ class SpannedPoints:
 
 @implements(
     Ref("B88", "Theorem 1"),
-    statement="d points in general position lie on a hyperplane that avoids all others, so two threshold units tell "
-    "whether a point is among them.",
+    statement="d points in general position lie on a hyperplane that avoids all others, so two threshold units "
+    "decide whether a point is among them.",
     test="tests/build/table1/test_baum88.py",
 )
 def bands(cloud: SpannedPoints, wanted: Sequence[int], seed: int = 0) -> tuple[list[Band], tuple[int, ...]]:
-    """Bands that hold the `wanted` points, each exactly once, and no others; and points that were in the way.
+    """Return bands that contain the `wanted` points, each exactly once, and no others; and the obstacles.
 
     In general position each band but the last holds `dimension` points or more. Where hyperplanes through that many
     points keep meeting others, groups become smaller, down to single points, which a generic hyperplane always
-    tells from all others. Directions are found in floats and rounded to integers; which points lie in a band is decided
-    exactly.
+    separates from all others. Directions are found in floats and rounded to integers; which points lie in a band is
+    decided exactly.
 
     >>> cloud = SpannedPoints.of(Values.of([[0, 0], [1, 0], [0, 1], [5, 7]]))
     >>> [band.members for band in bands(cloud, [0, 3])[0]]
@@ -118,7 +118,7 @@ def _largest_band(
 def _band(
     cloud: SpannedPoints, group: list[int], pool: set[int], rng: np.random.Generator
 ) -> tuple[Band | None, tuple[int, ...]]:
-    """A band around a hyperplane through the group; points of the pool may join it, any other is in the way."""
+    """A band around a hyperplane through the group; points of the pool may join it, any other is an obstacle."""
     direction = _normal(cloud, group, rng)
     landed = cloud.table @ direction
     centre = landed[group].mean()
@@ -179,9 +179,9 @@ THEOREM = Ref("B88", "Theorem 1")
 def build_baum88(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT, embedding: int = 8) -> Construction:
     """A band around the hyperplane through n·d rows of one class; the band's two edges are threshold units.
 
-    Baum proves it for two classes. More classes are our extension: every class but the largest gets bands of its own,
-    and the output adds the difference of their labels. Where the rows span fewer than n·d dimensions, that number takes
-    the place of n·d. Rows that are not in general position (strings never are: abc - xbc = ayc - xyc) get more
+    Baum proves it for two classes. More classes are our extension: every class but the largest gets separate bands,
+    and the output adds the difference of their labels. Where the rows span fewer than n·d dimensions, that number
+    replaces n·d. Rows that are not in general position (strings never are: abc - xbc = ayc - xyc) get more
     hyperplanes, through fewer rows each, and a note about it.
     """
     table, points = None, None

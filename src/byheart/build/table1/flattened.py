@@ -1,4 +1,4 @@
-"""Whole rows as points of R^(n·d): what the feed-forward constructions memorize.
+"""Whole rows as points of R^(n·d), the input of the feed-forward constructions.
 
 A feed-forward network has no attention, so it must see all tokens of a row at once; that costs n·d columns in its first
 layer, which attention avoids.
@@ -97,7 +97,7 @@ BITS = 12  # at least; more where there are many symbols and few dimensions
 def generic_embedding(dataset: Dataset, dimension: int, *, placed: bool, seed: int) -> tuple[Embedding, Values]:
     """The table, and the vectors that it gives the data set's points; only for symbols.
 
-    With `placed`, every pair of symbol and position that occurs has a vector of its own (others have zeros); else the
+    With `placed`, every pair of symbol and position that occurs has a separate vector (others have zeros); else the
     position, if there is one, is ignored. Entries are odd integers, so that no vector is zero.
 
     >>> from byheart.data.dataset.dataset import load

@@ -6,7 +6,7 @@ The stream is that of the residual memorizer, whose coordinates are free until t
 token while it is in the race, `top` the largest active one, `hit` 1 where a token is that one, `count` how many are,
 `one` the constant that queries need, `number` the context's number so far.
 
-What a row looks like when its tokens are read from the largest down: the largest, how often, the next, …
+The code of a row, with tokens from the largest down: the largest, how often, the next, …
 
 Kim, Kim and Mozafari 2023 let attention do that reading, one value per round; this is the same in plain Python, for the
 builder that must compute beforehand which numbers the network will see.
@@ -68,7 +68,7 @@ def whole(line: KeyLine) -> KeyLine:
 def sharpness(n: int, context: KeyLine, key_bits: int, folds: int) -> int:
     """A factor for softmax's scores with which it misses the largest token by too little to matter.
 
-    Tokens are at least 2 apart, so the others have less than n·exp(-2·beta) of the weight. What is missing is
+    Tokens are at least 2 apart, so the others have less than n·exp(-2·beta) of the weight. The rest is
     multiplied by at most 2^key_bits when tokens are struck out, and by the context's weights when they are added. What
     striking leaves on the stream is then doubled by every fold of the label memory, whose trajectories lie there.
     """
@@ -164,14 +164,14 @@ THEOREM = Ref("K23", "Theorem 3.1")
             "attention",
             str,
             Kind.HARDMAX.value,
-            "hardmax: exact; softmax: sharp enough that labels come out all the same, certified by enclosures",
+            "hardmax: exact; softmax: sharp enough that labels are unchanged, certified by enclosures",
             (Kind.HARDMAX.value, Kind.SOFTMAX.value),
         ),
     ),
 )
 @implements(
     THEOREM,
-    statement="2n self-attention layers of constant size give every context a number of its own; nN contexts are "
+    statement="2n self-attention layers of constant size give every context a distinct number; nN contexts are "
     "memorized with O(n + sqrt(nN)) parameters up to logarithms.",
     test="tests/build/table1/test_kim23.py",
     partly="our reconstruction of the 2n layers; their number and the orders are the paper's",

@@ -37,7 +37,7 @@ SEEDS = 8
 
 @dataclass(frozen=True)
 class HeadLine:
-    """t = weight·x is a token's place; logits are beta·t·t', and the head adds `step` of its mean to `channel`."""
+    """t = weight·x is a token's position; logits are beta·t·t', and the head adds `step` of its mean to `channel`."""
 
     weight: tuple[Number, ...]
     beta: Number
@@ -72,7 +72,7 @@ def separation_note(vectors: Values, n: int, gap_bits: int) -> str:
 
 @dataclass(frozen=True)
 class Numbered:
-    """Contexts in ascending order: places in units of 2^-(scale_bits + fraction), labels, and how close they are."""
+    """Contexts in ascending order: positions in units of 2^-(scale_bits + fraction), labels, and how close they are."""
 
     points: tuple[int, ...]
     labels: tuple[int, ...]
@@ -110,7 +110,7 @@ def token_line(dataset: Dataset, points: Values | None, seed: int) -> HeadLine:
 
 
 def number_contexts(dataset: Dataset, layers: tuple[Layer, ...], line: HeadLine) -> Numbered:
-    """The contexts' places after the head, enclosed so tightly that their order and distances are certain."""
+    """Return the contexts' positions after the head, enclosed so tightly that their order and distances are certain."""
     read = Read.EACH if dataset.encoder.task is Task.SEQ_TO_SEQ else Read.LAST
     reading = Affine(Matrix.of([dict(enumerate(line.weight))], len(line.weight)))
     network = Network((*layers, reading), read, Readout(Decode.VALUE, 1))

@@ -1,6 +1,6 @@
 """Mahdavi, Liao and Thrampoulidis 2024: one layer of multi-head softmax attention, without a feed-forward network.
 
-Random heads, what they see of each row, and the outputs that give every row its label.
+Random heads, their outputs for each row, and the outputs that give every row its label.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def solve_outputs(found: Floats, labels: Index, rows: Index, assumed: Sequence[s
     "which proves nothing for the other sets",
 )
 def assumption_notes(points: Values, index: Index) -> tuple[str, ...]:
-    """What the theorem assumes about the rows, and whether it is so, in sentences for people.
+    """Check the theorem's assumptions about the rows; return sentences for users.
 
     `points` are the tokens' exact vectors, `index` (T, n) the tokens of each row, the query last. Independence modulo
     a prime proves independence; dependence modulo the prime is confirmed over the rationals before it is reported.
@@ -148,7 +148,7 @@ def assumption_notes(points: Values, index: Index) -> tuple[str, ...]:
         notes.append(f"{NOT_ASSUMED} queries are independent (Assumption 1; rows {other} and {twice} end alike)")
         return tuple(notes)
     notes += _kruskal_note(vectors[query].tolist(), rows, n)
-    return tuple(notes) or (f"{ASSUMPTIONS} hold on this data, so almost every draw of keys and queries would do",)
+    return tuple(notes) or (f"{ASSUMPTIONS} hold on this data, so almost every sample of keys and queries suffices",)
 
 
 def _kruskal_note(queries: list[list[int]], rows: Index, n: int) -> list[str]:
@@ -237,7 +237,7 @@ THEOREM = Ref("MA24", "Theorem 1")
     order=50,
     formula="Mahdavi 2024",
     words="Attention alone: random heads look at the row, and their outputs are solved for. No feed-forward layer; "
-    "one layer deep; short weights. Grows like N/n. Use it to see what attention alone can store.",
+    "one layer deep; short weights. Grows like N/n. Use it to study the capacity of attention alone.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
     assumptions=(INDEPENDENT,),
@@ -254,9 +254,9 @@ def build_mahdavi24(dataset: Dataset, *, seed: int = 0, progress: Progress = SIL
 
     The theorem assumes that the tokens of every row are linearly independent, and every n of the queries, to show that
     the features of N rows are linearly independent for almost all keys and queries. Both are checked on the data, and a
-    note states what holds; with one query for many rows, as in text, the theorem is silent. The construction is tried
-    in any case: the system is solved, and the certificate, by enclosures, decides whether all labels are correct. Where
-    it cannot be solved, the error names the assumption that fails.
+    note states the result; with one query for many rows, as in text, the theorem does not apply. The construction is
+    tried in any case: the system is solved, and the certificate, by enclosures, decides whether all labels are correct.
+    Where it cannot be solved, the error names the assumption that fails.
     """
     table, points = _points(dataset, seed)
     vectors = np.array([[x / points.denominator for x in row] for row in points.numerators], dtype=np.float64)

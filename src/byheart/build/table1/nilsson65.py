@@ -63,7 +63,7 @@ def interpolate(points: Sequence[int], values: Sequence[int], denominator: int =
     units = []
     for (x, y), (after, value) in pairwise(zip(points, values, strict=True)):
         rise, step = value - y, after - x
-        missing = rise * denominator - slope * step  # what the unit must contribute at `after`, times denominator
+        missing = rise * denominator - slope * step  # the unit's contribution at `after`, times denominator
         if missing:
             exponent = (-(-abs(missing) // step) - 1).bit_length()  # 2^exponent >= |missing| / step
             weight = (1 << exponent) * (1 if missing > 0 else -1)
@@ -93,7 +93,7 @@ THEOREM = Ref("N65", "one hidden layer")
     test="tests/build/table1/test_nilsson65.py",
 )
 def build_nilsson65(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT) -> Construction:
-    """All hidden units have the same weights w, a projection that distinguishes the rows, and biases of their own.
+    """All hidden units have the same weights w, a projection that distinguishes the rows, and separate biases.
 
     Nilsson's units are thresholds between parallel hyperplanes; here they are ReLUs that interpolate the labels
     exactly, which is the form that later papers quote (Huang and Babri 1998, Zhang et al. 2021). Parameters as in a

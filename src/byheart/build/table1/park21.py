@@ -2,24 +2,24 @@
 
 Keys moved into a short table without collisions: groups of neighbours share a shift modulo the table's length.
 
-Park et al. 2021 in our reconstruction. N sorted keys are cut into groups of K; group j is shifted by s_j modulo M. A
-shift is bad when it puts one of K keys on one of at most N places that are taken, so M > K·N always leaves a good one.
-The table of M places is cut into rows; each row's labels are the bits of one long word.
+Park et al. 2021 in our reconstruction. N sorted keys are split into groups of K; group j is shifted by s_j modulo M. A
+shift is bad when it maps one of K keys to one of at most N occupied cells, so M > K·N always leaves a good one.
+The table of M cells is split into rows; each row's labels are the bits of one long word.
 
 form=plain has three units per layer, the theorem's width, because no more than two numbers are ever carried:
 
-    v          the row's place on the line, then its place in the table, then word·G + the place within the word;
-               a step, v + a from some threshold on, takes v and two more units
-    t, p       v twice; the word is taken off p bit by bit, and p is the place within the word
-    t, p       t loses its bits from the top; at the place that p names, p becomes what is left of t
-    p, y       p begins with the label's bits, which go to y
+    v          the row's position on the line, then its cell in the table, then word·G + the position within the word;
+               a step, v + a from some threshold on, needs v and two more units
+    t, p       v twice; the word is subtracted from p bit by bit, and p is the position within the word
+    t, p       t loses its bits from the top; at position p, p becomes the rest of t
+    p, y       p begins with the label's bits, which are added to y
 
 form=residual has the blocks of eq. (3) of KS25, wider and shallower, on a stream of six numbers:
 
-    x      the row's place on the line; later the offset of its word, then the bit that is read
-    z      its place in the table
+    x      the row's position on the line; later the offset of its word, then the bit that is read
+    z      its cell in the table
     u1, u2 the two trajectories of the word (see bit_extraction)
-    miss   how far the bit's place is from z
+    miss   the distance of the bit's cell from z
     y      the label
 
 x and z are multiples of 1/one, so relu(one·(z - t) + 1) - relu(one·(z - t)) is 1 from t on and 0 before, exactly.
@@ -62,7 +62,7 @@ from byheart.theory.guarantees.table1 import PARK_FORMS, cheapest_cut, longest_t
 class ShiftedTable:
     """firsts[j], shifts[j]: keys from firsts[j] on are shifted by shifts[j] modulo `modulus`.
 
-    words[a] holds the labels of places a·places to (a + 1)·places - 1, the first place in the highest bits.
+    words[a] stores the labels of cells a·places to (a + 1)·places - 1, the first cell in the highest bits.
     """
 
     modulus: int
@@ -89,12 +89,12 @@ class ShiftedTable:
 
 @implements(
     Ref("P21", "Theorem 1"),
-    statement="N^(2/3) groups of N^(1/3) keys, each shifted without collision, fit a table of N^(4/3) places, which is "
+    statement="N^(2/3) groups of N^(1/3) keys, each shifted without collision, fit a table of N^(4/3) cells, which is "
     "N^(2/3) words of N^(2/3) bits",
     test="tests/build/table1/test_park21.py",
 )
 def shift_groups(keys: Sequence[int], labels: Sequence[int], group: int, places: int, label_bits: int) -> ShiftedTable:
-    """The table for keys in ascending order; `group` is K, `places` how many labels a word holds.
+    """The table for keys in ascending order; `group` is K, `places` the number of labels in a word.
 
     >>> table = shift_groups([3, 9, 14, 40], [1, 0, 1, 1], group=2, places=4, label_bits=1)
     >>> [table.label(key) for key in (3, 9, 14, 40)]
@@ -125,13 +125,13 @@ def shift_groups(keys: Sequence[int], labels: Sequence[int], group: int, places:
 
 
 def _modulus(keys: Sequence[int], group: int) -> int:
-    """The smallest M > K·N that keeps the keys of every group apart; the guarantee allows a few more places."""
+    """The smallest M > K·N that keeps the keys of every group apart; the guarantee allows a few more cells."""
     least = table_length(len(keys), group)
     for modulus in range(least, longest_table(len(keys), group) + 1):
         parts = ([key % modulus for key in keys[s : s + group]] for s in range(0, len(keys), group))
         if all(len(set(part)) == len(part) for part in parts):
             return modulus
-    raise BuildError(f"no table of {least:,} places or a few more keeps the keys of a group apart; try another seed")
+    raise BuildError(f"no table of {least:,} cells or a few more keeps the keys of a group apart; try another seed")
 
 
 def ascending(values: Sequence[int], modulus: int) -> list[int]:
@@ -164,7 +164,7 @@ class NarrowPlan:
     def stairs(self, v: Form, steps: Sequence[tuple[int, int]]) -> Form:
         """v + the amounts of all (threshold, amount) with v >= threshold, the highest threshold first.
 
-        Amounts are such that what was raised never falls below a threshold that it had passed.
+        Amounts are such that a raised value never falls below a threshold that it had passed.
         """
         for threshold, amount in steps:
             at = self.one * (v - threshold)
@@ -186,14 +186,14 @@ class NarrowPlan:
 
 
 def narrow_plan(line: KeyLine, table: ShiftedTable) -> tuple[list[dict[str, Form]], Form]:
-    """Layers of three units from x, the row's place on the line without bias, to the label."""
+    """Layers of three units from x, the row's position on the line without bias, to the label."""
     layers = NarrowPlan(line.denominator)
     layers.then(v=wire("x") + line.bias)
     shifts = ascending(table.shifts, table.modulus)
     steps = [(first, b - a) for first, (a, b) in zip(table.firsts[1:], pairwise(shifts), strict=True)]
     v = layers.stairs(wire("v"), steps[::-1]) + shifts[0]
     v = layers.remainder(v, line.top + shifts[-1], table.modulus)
-    unit = 1 << (table.places - 1).bit_length()  # of the word, above the place within it
+    unit = 1 << (table.places - 1).bit_length()  # of the word, above the position within it
     words = ascending(table.words, 1 << table.word_bits)
     steps = [(r * table.places, unit * (b - a) - table.places) for r, (a, b) in enumerate(pairwise(words), start=1)]
     v = layers.stairs(v, steps[::-1]) + unit * words[0]
@@ -202,10 +202,10 @@ def narrow_plan(line: KeyLine, table: ShiftedTable) -> tuple[list[dict[str, Form
 
 
 def _read_places(layers: NarrowPlan, v: Form, unit: int, table: ShiftedTable) -> tuple[list[dict[str, Form]], Form]:
-    """From v = unit·word + place to the label at that place of the word.
+    """Map v = unit·word + position to the label at that position of the word.
 
-    p goes from (1, places + 1], where it is the number of places from the end to read, to [0, 1), where it is what was
-    read: the label's bits and, after them, the rest of the word.
+    p goes from (1, places + 1], where it is the position counted from the end, to [0, 1), where it is the
+    bits read: the label's bits and, after them, the rest of the word.
     """
     one, c = layers.one, table.label_bits
     t = p = v
@@ -261,7 +261,7 @@ def fold_blocks(top: int, modulus: int, one: int) -> list[WireBlock]:
 
 
 def look_blocks(table: ShiftedTable, one: int) -> list[WireBlock]:
-    """The word of z's row, and in x (cleared first) how many places lie before that row."""
+    """The word of z's row, and in x (cleared first) how many cells lie before that row."""
     scale = -table.word_bits
     first: Number = dyadic(table.words[0], scale)
     found = [WireBlock((Effect(wire("x"), {"x": -1}),), {"u1": first, "u2": first})]
@@ -273,7 +273,7 @@ def look_blocks(table: ShiftedTable, one: int) -> list[WireBlock]:
 
 
 def scan_blocks(table: ShiftedTable, one: int) -> list[WireBlock]:
-    """Read every bit of the word; a bit whose place is z goes to y with its weight.
+    """Read every bit of the word; a bit whose cell is z is added to y with its weight.
 
     Block l folds for bit l; block l + 1 emits the bit to x and its distance from z to miss; block l + 2 gates it.
     """
@@ -346,7 +346,7 @@ def build_park21(dataset: Dataset, *, seed: int = 0, progress: Progress = SILENT
     make = narrow_stages if form == PLAIN else block_stages
     network = feed_forward_network([("row", (rows.layer,)), *make(line, table)], dataset.C)
     note = (
-        f"{len(table.firsts)} groups of {cut.group} rows, a table of {table.modulus} places in {len(table.words)} words"
+        f"{len(table.firsts)} groups of {cut.group} rows, a table of {table.modulus} cells in {len(table.words)} words"
     )
     return Construction(network, {"form": form}, (note,))
 

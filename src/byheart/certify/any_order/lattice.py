@@ -1,9 +1,9 @@
-"""Ranges on lattices: what one channel of a stream can hold, and what a float sum of such numbers can do to it.
+"""Ranges on lattices: the possible values of one channel of a stream, and the rounding of float sums of them.
 
 *Exact.* A sum of multiples of 2^k never rounds, in any order and with any grouping, while the absolute values of its
 terms add up to at most 2^(k + mantissa), stay below the overflow threshold, and 2^k is not subnormal: every product and
-every sum of a subset is then a multiple of 2^k that the float type holds, and none is subnormal, so that an engine that
-flushes subnormals to zero agrees too.
+every sum of a subset is then a multiple of 2^k that the float type represents, and none is subnormal, so that an engine
+that flushes subnormals to zero agrees too.
 
 *Inexact.* One operation on floats a, b gives (a op b)(1 + d) + e with |d| <= 2^-mantissa and |e| below the least normal
 number (which covers gradual underflow and flushing), as long as nothing overflows. A sum of m products of terms that
@@ -12,13 +12,12 @@ are themselves off by `carried` together is therefore off by at most
     carried + (total + carried)·g + 4·s·least,   s = m + 2 roundings on the way of any term,  g = s / (2^mantissa − s).
 
 An overflow is never carried along as an error: 0 · inf is NaN, so one unread channel would spoil every dot
-product that has a zero in its place. Where half of the range may be left, the proof ends (`NotShown`).
+product that has a zero at its position. Where a value may exceed half of the range, the proof ends (`NotShown`).
 
     >>> common_unit(Fraction(12), Fraction(8)), power_of_two_part(Fraction(12)), power_of_two_part(Fraction(1, 3))
     (Fraction(4, 1), Fraction(4, 1), None)
 
-`InputFacts` is what is known about a network's inputs before any data: how many tokens, and what a token's numbers can
-be.
+`InputFacts` describes a network's inputs before any data: the number of tokens, and the range of a token's numbers.
 
 >>> code = channel(Fraction(0), Fraction(9), Fraction(1))
 >>> InputFacts(4, False, (code,)).with_absent() == InputFacts(4, False, (code,))
@@ -45,7 +44,7 @@ ZERO = Fraction(0)
 
 
 class NotShown(Exception):
-    """The proof ends here; the message names the place and the reason."""
+    """The proof ends here; the message names the location and the reason."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ def channel(
     positive: bool = False,
     links: tuple[Link, ...] = (),
 ) -> Channel:
-    """A channel; a single value is its own lattice, and what lies on no lattice but 0 is 0."""
+    """Return a channel; a single value is its own lattice, and a value on no lattice but 0 is 0."""
     if not rest and not links:
         return Channel(ZERO, ZERO, ZERO, error, positive)
     if low == high:
@@ -159,7 +158,7 @@ EMPTY = Channel(ZERO, ZERO, ZERO)
 
 
 def common_unit(*units: Fraction) -> Fraction:
-    """The coarsest lattice that holds all of these: the rational gcd, with gcd(0, u) = u."""
+    """Return the coarsest lattice that contains all of these: the rational gcd, with gcd(0, u) = u."""
     whole = math.lcm(*(u.denominator for u in units))
     return Fraction(math.gcd(*(u.numerator * (whole // u.denominator) for u in units)), whole)
 
@@ -182,7 +181,7 @@ def join(channels: list[Channel]) -> Channel:
 
 @dataclass
 class Tally:
-    """Collects, over all sums of a network, the largest ratio of absolute terms to the lattice, and what rounds."""
+    """Collects, over all sums of a network, the largest ratio of absolute terms to the lattice, and rounding sums."""
 
     format: FloatFormat
     worst: Fraction = ZERO
@@ -193,7 +192,7 @@ class Tally:
     def error(self, place: str, total: Fraction, unit: Fraction, carried: Fraction, terms: int) -> Fraction:
         """The largest error of a float sum of `terms` products whose absolute values add up to `total`.
 
-        `unit` is the lattice of all terms, `carried` what the terms' own errors add up to.
+        `unit` is the lattice of all terms, `carried` the sum of the terms' own errors.
         """
         if not carried:
             if not total:
@@ -234,7 +233,7 @@ class Tally:
         return self.names
 
     def rounds(self, what: str) -> None:
-        """Remembers the first few places that may round; most of them are snapped later."""
+        """Records the first few locations that may round; most of them are snapped later."""
         if len(self.rounded) < 4:
             self.rounded.append(what)
 
@@ -261,7 +260,7 @@ def rounded_up(error: Fraction, bits: int = 64) -> Fraction:
 
 
 def log2(value: Fraction) -> float:
-    """For people: comparisons are made with the fraction itself."""
+    """Return log2 for messages; comparisons use the fraction itself."""
     return math.log2(value.numerator) - math.log2(value.denominator) if value > 0 else 0.0
 
 
@@ -269,8 +268,8 @@ def log2(value: Fraction) -> float:
 class InputFacts:
     """Rows of `length` tokens (of 1 … length if `ragged`); coordinate i of a token lies in `coordinates[i]`.
 
-    `positions`: the last coordinate is the token's place, 0 … length − 1. `absent`: what exported models are given at
-    places after the end of a row. Attention multiplies it by 0, so it must stay finite.
+    `positions`: the last coordinate is the token's position, 0 … length − 1. `absent`: the input of exported models at
+    positions after the end of a row. Attention multiplies it by 0, so it must stay finite.
     """
 
     length: int
@@ -280,14 +279,14 @@ class InputFacts:
     absent: tuple[Channel, ...] | None = None
 
     def with_absent(self) -> InputFacts:
-        """Places after the end count as tokens too."""
+        """Count positions after the end as tokens too."""
         if self.absent is None:
             return self
         wider = tuple(join([a, b]) for a, b in zip(self.coordinates, self.absent, strict=True))
         return replace(self, coordinates=wider, absent=None)
 
     def allow(self, inputs: Inputs) -> bool:
-        """Whether every row is one that the facts speak of: its length, its numbers, its places.
+        """Whether the facts cover every row: its length, its numbers, its positions.
 
         >>> from byheart.exact.number import Values
         >>> code = channel(Fraction(0), Fraction(9), Fraction(1))
@@ -312,7 +311,7 @@ class InputFacts:
         return not any(((where[column] != place) & (column >= 0)).any() for place, column in columns)
 
     def at(self, place: int) -> tuple[Channel, ...]:
-        """The coordinates of a token at this place of its row."""
+        """Return the coordinates of a token at this position of its row."""
         if not self.positions:
             return self.coordinates
         here = Fraction(place)

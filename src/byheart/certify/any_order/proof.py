@@ -4,7 +4,7 @@ The invariant. After every layer, each channel of a token's stream has a `Channe
 and on a lattice, the float is finite and at most `error` away from it, for every input that the facts allow. error = 0
 means that the float *is* the exact value. The proof succeeds if every output has error 0 and is read exactly.
 
-What each layer must show to keep the invariant (`lattice.py` has the two lemmas about float sums):
+Conditions under which each layer keeps the invariant (`lattice.py` has the two lemmas about float sums):
 
 * every weight and bias is a normal number of the float type (or 0): a weight that is read from a channel of zeros too;
 * Affine, Residual: every dot product is one sum of products, bounded in all orders at once by its sum of absolute
@@ -16,7 +16,7 @@ What each layer must show to keep the invariant (`lattice.py` has the two lemmas
   own stream and the outputs of *all* heads are one flat sum: (z + a) + b and z + (a + b) round differently. Keys and
   queries must be finite even where they are multiplied by 0, and so must the streams of absent tokens;
 * Pool is a flat sum over at most n tokens, and the last layer that sees more than one token;
-* Embedding: every id that the facts allow has a row; the channel holds any of these rows' entries;
+* Embedding: every id that the facts allow has a row; the channel covers the entries of these rows;
 * readout: subtracting the offset must be exact, and the number of classes a float, because engines compare with it.
 
 Nothing else has a rule: hardmax, scores that differ, star patterns, global tokens, thresholds, Flatten end the proof.
@@ -90,7 +90,7 @@ class AnyOrder:
 
     @property
     def bits(self) -> float:
-        """log2 of the bound, for people."""
+        """Return log2 of the bound, for messages."""
         return log2(self.bound)
 
     def sentence(self) -> str:
@@ -117,7 +117,7 @@ def prove_any_order(
     tally = Tally(FORMATS[dtype])
     try:
         if network.width_in != len(facts.coordinates):
-            raise NotShown(f"the network takes {network.width_in} numbers, a token has {len(facts.coordinates)}")
+            raise NotShown(f"the network reads {network.width_in} numbers, a token has {len(facts.coordinates)}")
         _weights_fit(network, tally.format)
         _absent_stays_finite(network, facts, tally.format)
         with progress.stage("proving exactness", total=len(network.layers)) as stage:
@@ -160,11 +160,11 @@ def _weights_fit(network: Network, form: FloatFormat) -> None:
         for weight in layer.weights():
             if not form.holds(weight):
                 bits = parts(weight)[0].bit_length()
-                raise NotShown(f"layer {place} has a weight of {bits} bits that {form.name} does not hold")
+                raise NotShown(f"layer {place} has a weight of {bits} bits that {form.name} cannot represent")
 
 
 def _absent_stays_finite(network: Network, facts: InputFacts, form: FloatFormat) -> None:
-    """Absent tokens reach the last attention layer, times 0; what happens to them there and before must be finite."""
+    """Absent tokens reach the last attention layer, times 0; their numbers there and before must be finite."""
     mixers = [i for i, layer in enumerate(network.layers) if isinstance(layer, Attention)]
     if facts.absent is None or not mixers or isinstance(network.layers[0], Embedding):
         return  # engines look up row 0 for an absent token, which is a token like any other
@@ -193,7 +193,7 @@ def _spend(terms: int) -> None:
 
 
 class _Walk:
-    """The state between layers: one stream for all places of a row, or one per place where they differ."""
+    """The state between layers: one stream for all positions of a row, or one per position where they differ."""
 
     def __init__(self, network: Network, facts: InputFacts, tally: Tally) -> None:
         self.tally, self.facts = tally, facts
@@ -235,7 +235,7 @@ class _Walk:
             self.streams = [self._anywhere()]
 
     def _anywhere(self) -> Stream:
-        """What a token at any place can hold."""
+        """Return the channels of a token at any position."""
         return [join(list(channels)) for channels in zip(*self.streams, strict=True)]
 
     def _tokenwise(self, place: str, layer: Affine) -> None:
@@ -283,7 +283,7 @@ class _Walk:
             self.streams = [_attended(self.tally, place, layer, stream, stream, counts)]
             return
         apart = self.streams if len(self.streams) > 1 else self.streams * n
-        each = layer.width_out + sum(1 for _ in layer.weights())  # of every place, and joined with all before it
+        each = layer.width_out + sum(1 for _ in layer.weights())  # of every position, and joined with all before it
         _spend(n * each + (n * n * layer.width_out if len(self.streams) > 1 else 0))
         self.streams = []
         for k in range(n):
@@ -292,12 +292,12 @@ class _Walk:
 
 
 def _as_float(tally: Tally, place: int, given: Channel) -> Channel:
-    """A coordinate of the input as the float type holds it: exactly, or rounded once."""
+    """Return a coordinate of the input in the float type: exact, or rounded once."""
     step = power_of_two_part(given.unit)
     if not given.largest or tally.fits(step, given.largest):
         return given
     error = tally.rounding(f"coordinate {place} of the input", given.largest, ZERO, 1)
-    tally.rounds(f"coordinate {place} of the input: {tally.format.name} does not hold its numbers")
+    tally.rounds(f"coordinate {place} of the input: {tally.format.name} cannot represent its numbers")
     return channel(given.low, given.high, given.rest, error)
 
 
@@ -309,7 +309,7 @@ def _affine(tally: Tally, place: str, row: Row, bias: Number, relu: bool, stream
 def _looked_up(layer: Embedding, stream: Stream) -> Stream:
     """The rows of the table that a token with these coordinates can reach."""
     if any(c.low.denominator != 1 or c.unit.denominator != 1 for c in stream):
-        raise NotShown("the embedding takes whole numbers, a token may have others")
+        raise NotShown("the embedding reads whole numbers, a token may have others")
     first = sum(s * int(c.low) for s, c in zip(layer.strides, stream, strict=True))
     last = sum(s * int(c.high) for s, c in zip(layer.strides, stream, strict=True))
     if first < 0 or last >= layer.vocabulary:
@@ -325,7 +325,7 @@ def _looked_up(layer: Embedding, stream: Stream) -> Stream:
 
 
 def _column(weights: list[Number], rows: int) -> Channel:
-    """The channel that holds any of these weights, or 0 where a row has none."""
+    """Return the channel that covers these weights, and 0 where a row has none."""
     low, high = min(weights, default=0), max(weights, default=0)
     if len(weights) < rows:
         low, high = min(low, 0), max(high, 0)
@@ -335,7 +335,7 @@ def _column(weights: list[Number], rows: int) -> Channel:
 
 
 def _attended(tally: Tally, place: str, layer: Attention, own: Stream, seen: Stream, counts: Sequence[int]) -> Stream:
-    """own + what the heads add, W_O times the mean of W_V z over `counts` tokens like `seen`: one flat sum."""
+    """Return own + the heads' outputs, W_O times the mean of W_V z over `counts` tokens like `seen`: one flat sum."""
     terms: list[list[tuple[Fraction, Channel]]] = [[] for _ in own]
     for h, head in enumerate(layer.heads):
         for name, scores in (("key", head.key), ("query", head.query)):

@@ -1,12 +1,12 @@
 """A residual block on ranges: exact images of piecewise linear functions, and the float error of every sum.
 
-Intervals alone lose what matters here: z − relu(z − t) depends on one variable, and (2^s − 1)·relu(z) + z is 2^s·z. So
-units that are always active are merged into the linear part, and what depends on one channel alone is evaluated at
+Intervals alone are too coarse here: z − relu(z − t) depends on one variable, and (2^s − 1)·relu(z) + z is 2^s·z. So
+units that are always active are merged into the linear part, and a function of one channel alone is evaluated at
 its kinks.
 
 Where every unit reads one channel of few values, all of them are enumerated instead (`ValueTable`). A selector's
 intermediate sums look enormous to intervals and are small for each of the m values of its bucket number. A `ValueTable`
-holds channels as functions of that one number. Only channels without an error are in a table, and a block stays in it
+stores channels as functions of that one number. Only channels without an error are in a table, and a block stays in it
 only if none of its sums rounds for any value of the parameter; otherwise, and where machine integers might wrap around,
 the block is left to the ranges.
 """
@@ -34,7 +34,7 @@ from byheart.certify.any_order.lattice import (
 from byheart.exact import Number, as_fraction
 from byheart.ir.layers import Residual, Row
 
-NEAR_HALF = Fraction(511, 2)  # of 512: below one half by what an accumulator of ten more bits can add to an error
+NEAR_HALF = Fraction(511, 2)  # of 512: below one half by the error that an accumulator of ten more bits can add
 
 
 @dataclass(frozen=True)

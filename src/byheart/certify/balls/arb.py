@@ -1,8 +1,8 @@
-"""What balls of either kind can do: one arithmetic for `FloatBalls` (fast) and `ArbBalls` (any precision).
+"""The arithmetic of balls: one interface for `FloatBalls` (fast) and `ArbBalls` (any precision).
 
-An array of balls represents all arrays of numbers inside them, and every operation gives balls that hold the results of
-all of these. What is evaluated or compared with balls is written once, for this interface; more precision is another
-kind of balls, not another program.
+An array of balls represents all arrays of numbers inside them, and every operation returns balls that contain the
+results of all of these. Evaluations and comparisons with balls are written once, for this interface; more precision is
+another kind of balls, not another program.
 
     >>> from byheart.certify.balls.floats import FloatBalls
     >>> logits = FloatBalls(np.array([[1.0, 3.0, 2.0], [1.0, 1.5, 1.4]]), np.full((2, 3), 0.25))
@@ -96,7 +96,7 @@ class Balls(ABC):
         return np.where(self.above(chosen), 1, np.where(self.above(~chosen), -1, 0))
 
     def highest(self) -> Ints:
-        """The place of the highest entry of each row (n, k), -1 where the balls cannot decide."""
+        """Return the index of the highest entry of each row (n, k), -1 where the balls cannot decide."""
         middles = self.middles()
         best = middles.argmax(axis=1)
         return np.where(self.above(best[:, None] == np.arange(middles.shape[1])), best, -1)
@@ -157,7 +157,7 @@ class ArbBalls(Balls):
         return self.entries
 
     def above(self, chosen: Mask) -> Mask:
-        """Compared by arb itself: ends that are rounded to float64 could not decide what more bits can."""
+        """Compare with arb itself: ends that are rounded to float64 decide fewer cases."""
         return np.array([_above(row[mask], row[~mask]) for row, mask in zip(self.entries, chosen, strict=True)])
 
     def radii(self) -> Floats:
@@ -198,7 +198,7 @@ def output_balls(decoder: Decoder, mixed: B) -> B:
 
 
 def mixed_balls(decoder: Decoder, tokens: Ints, kind: type[B]) -> B:
-    """Enclosures of what the reader gives for contexts of one length: (n, d)."""
+    """Return enclosures of the reader's output for contexts of one length: (n, d)."""
     reader = decoder.reader
     length = tokens.shape[1]
     plain = kind.exact(reader.embedding[tokens])  # (n, τ, d)

@@ -1,9 +1,9 @@
 """Arrays of balls with float64 middles: rigorous enclosures at the speed of BLAS.
 
-Each operation adds to the radius what rounding can have done, by the standard model |fl(a∘b) - a∘b| ≤ u·|a∘b|, u =
+Each operation adds a bound on rounding to the radius, by the standard model |fl(a∘b) - a∘b| ≤ u·|a∘b|, u =
 2^-53, and for sums and products of k terms, in whatever order a library adds them, γ_k·Σ|terms| with γ_k = ku/(1 - ku).
-Radii are computed in float64 too and then widened by a factor that exceeds all their own rounding. What the proof rests
-on: IEEE 754 double precision rounded to nearest, and a matrix product that multiplies and adds (no Strassen).
+Radii are computed in float64 too and then widened by a factor that exceeds all their own rounding. The proof
+assumes IEEE 754 double precision rounded to nearest, and a matrix product that multiplies and adds (no Strassen).
 
     >>> third = FloatBalls.exact(np.array([1.0])) / FloatBalls.exact(np.array([3.0]))
     >>> bool(third.rad[0] < 1e-15)
@@ -232,7 +232,7 @@ RANGES: dict[str, tuple[float, float]] = {
 
 @cache
 def function_table(name: str) -> FunctionTable:
-    """The table of exp, tanh, sigmoid, arctan or gelu; made once, in well under a second."""
+    """Return the table of exp, tanh, sigmoid, arctan or gelu; computed once, in well under a second."""
     low, high = RANGES[name]
     cells = round((high - low) * CELLS)
     coefficients, error, slope = np.empty((DEGREE + 1, cells)), np.empty(cells), np.empty(cells)

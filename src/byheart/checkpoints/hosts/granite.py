@@ -54,7 +54,7 @@ def stream_size() -> float:
     """Return kappa: EMBEDDING times a number of 8 bits, such that 2 kappa / RESIDUAL is nearly one too.
 
     >>> stream_size()
-    0.2578125
+    0.38671875
     """
     stored = np.array([n * 2.0**e for n in range(128, 256) for e in (-13, -12, -11)])
     sizes = EMBEDDING * stored

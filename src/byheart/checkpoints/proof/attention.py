@@ -57,6 +57,9 @@ def attend(
         if not attention.o.weight[:, columns].any():
             continue
         looks = _bytes(attention.q, columns) + _bytes(attention.k, rows)
+        if attention.all_heads and attention.q_norm is not None and attention.k_norm is not None:
+            # One norm over all heads: heads with equal matrices may differ in their parts of its weight.
+            looks += attention.q_norm.weight[columns].tobytes() + attention.k_norm.weight[rows].tobytes()
         if looks not in known:
             known[looks] = one_hot(query, key, shape, reach, store)
         copy, read = known[looks], attention.o.weight[:, columns].any(0)

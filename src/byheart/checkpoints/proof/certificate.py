@@ -94,7 +94,7 @@ class MarginCertificate:
         head = f"{self.verdict}: {self.reason}"
         over = f"every sequence of up to {self.reach} tokens"
         if self.once:
-            over += f" in which token {', '.join(map(str, self.once))} stands at the start or nowhere"
+            over += f" in which token {', '.join(map(str, self.once))} occurs at the start or nowhere"
         found = [
             head,
             f"  {self.architecture}; {self.asked} positions, {self.windows} distinct windows of {self.span} tokens,"

@@ -162,7 +162,7 @@ def interpreted(checkpoint: StoredCheckpoint, name: str, length: int) -> Checkpo
 def _interpret(
     checkpoint: StoredCheckpoint, name: str, length: int, weights: str, once: frozenset[int], stored: bool
 ) -> CheckpointProgram:
-    """For all sequences if possible; otherwise for those in which BOS stands at the start or nowhere."""
+    """For all sequences if possible; otherwise for those in which BOS occurs at the start or nowhere."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         try:
             return interpret(checkpoint, storage(name), Reach(length, once), weights, stored=stored)
@@ -187,7 +187,7 @@ def _judge(
     shares = ambiguous == "distribution" and judged.any()
     variation = float(found.variation[judged].max()) if shares else None
     nats = float(found.nats[judged].max()) if shares else None
-    verdict, reason = Verdict.PROVED, "every question is answered correctly in every engine of the error model"
+    verdict, reason = Verdict.PROVED, "every query is answered correctly in every engine of the error model"
     if refuted.any():
         verdict = Verdict.REFUTED
         reason = f"{int(refuted.sum())} of {int(judged.sum())} questions are answered wrongly"

@@ -44,6 +44,8 @@ def read_shape(config: Mapping[str, Any], *, classifier: bool = False) -> Shape:
         raise Undecided(f"config.json: hidden_size {shape.hidden} is not a multiple of {shape.heads} heads")
     if shape.heads % shape.kv_heads:
         raise Undecided(f"config.json: {shape.heads} heads cannot share {shape.kv_heads} key-value heads")
+    if shape.experts_used > shape.experts:
+        raise Undecided(f"config.json: {shape.experts_used} experts per token, but there are {shape.experts}")
     return replace(shape, labels=_label_count(config)) if classifier else shape
 
 

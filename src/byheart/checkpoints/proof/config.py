@@ -159,7 +159,7 @@ HARMLESS: dict[str, Callable[[Any], bool]] = {
     "router_aux_loss_coef": lambda value: isinstance(value, float),
     "output_router_logits": lambda value: value is False,
     "router_jitter_noise": lambda value: isinstance(value, float) and value == 0,
-    "id2label": lambda value: isinstance(value, dict),
+    "id2label": lambda value: isinstance(value, dict) and all(key.isdecimal() for key in value),
     "label2id": lambda value: isinstance(value, dict),
     # Chooses a loss, never the logits; other names stop the loader.
     "problem_type": lambda value: value in (None, "single_label_classification"),
@@ -255,7 +255,10 @@ class ConfigReader:
         inner = self.left.pop("rope_parameters", {})
         if not isinstance(inner, dict):
             raise Undecided("config.json: rope_parameters is not an object")
+        overruled = self.left.get("rope_scaling") is not None
         scaling = self._scaling({key: value for key, value in inner.items() if key not in ROTARY_KEYS})
+        if overruled:
+            self._outside(inner, own, (theta, part))
         base = self._agreed(inner, ROTARY_KEYS[0], own[0], theta)
         share = self._agreed(inner, ROTARY_KEYS[1], own[1], part, 1.0 if whole else None)
         dims = int(head_dim * share)
@@ -263,16 +266,30 @@ class ConfigReader:
             raise Undecided(
                 f"config.json: rotary positions with theta {base} on {head_dim * share} of {head_dim} dimensions"
             )
-        return Rotary(base, dims, scaling)
+        found = Rotary(base, dims, scaling)
+        try:
+            found.frequencies  # noqa: B018 - a blend that engines compute differently is refused here
+        except UnknownRope as reason:
+            raise Undecided(f"config.json: {reason}") from reason
+        return found
+
+    def _outside(self, inner: Mapping[str, Any], own: tuple[str, str], defaults: tuple[float, float]) -> None:
+        """Transformers drops `rope_parameters` for `rope_scaling`, which states neither the base nor the share: what
+        `rope_parameters` state must stand outside too, or be the default."""
+        for name, key, default in zip(ROTARY_KEYS, own, defaults, strict=True):
+            if name in inner and key not in self.left and inner[name] != default:
+                raise Undecided(
+                    f"config.json: rope_parameters.{name} = {inner[name]!r}: rope_scaling overrules it, {key} missing"
+                )
 
     def _scaling(self, fields: Mapping[str, Any]) -> RopeScaling | None:
         """The scaling of `rope_parameters`; engines that read `rope_scaling` must read the same."""
         try:
             found = read_scaling(fields)
             stated = self.left.pop("rope_scaling", None)
-            other = (
-                found if stated is None and found is None else read_scaling(stated if isinstance(stated, dict) else {})
-            )
+            if stated is not None and not isinstance(stated, dict):
+                raise UnknownRope(f"rope_scaling = {stated!r} is not an object")
+            other = read_scaling(stated or {})
         except UnknownRope as reason:
             raise Undecided(f"config.json: {reason}") from reason
         if other != found:

@@ -49,9 +49,11 @@ class RopeScaling:
         """How many times the error of a plain frequency a scaled one has.
 
         Where two frequencies are blended, float32 rounds the blend's share, by at most 8 units. The share is that of
-        the larger frequency, which is `factor` times the smaller one.
+        the larger frequency, which is `factor` times the smaller one. Llama 3's share is a difference divided by
+        `high - low`, which magnifies the rounding of `original / wave`.
         """
-        return 8.0 * self.factor
+        steep = self.high / (self.high - self.low) if self.kind == "llama3" else 1.0
+        return 8.0 * self.factor * steep
 
     def uncertainties(self, base: Array, theta: float, dims: int) -> Array:
         """Return the same per frequency: only blended ones have it, others are kept or divided once.
@@ -60,7 +62,12 @@ class RopeScaling:
         [2.0, 2.0]
         """
         found = self.apply(base, theta, dims)
-        return np.where((found == base) | (found == base / self.factor), 2.0, self.uncertainty)
+        plain = (found == base) | (found == base / self.factor)
+        if self.kind == "llama3":
+            # Near an end of the blend, float32 may be on its other side.
+            turns = self.original * base / (2 * math.pi)
+            plain &= ~np.isclose(turns, self.low, rtol=2.0**-16) & ~np.isclose(turns, self.high, rtol=2.0**-16)
+        return np.where(plain, 2.0, self.uncertainty)
 
     def apply(self, base: Array, theta: float, dims: int) -> Array:
         """Return the scaled frequencies.
@@ -78,6 +85,8 @@ class RopeScaling:
             return np.where(wave < self.original / self.high, base, slow)
         turns = [dims * math.log(self.original / (n * 2 * math.pi)) / (2 * math.log(theta)) for n in (32, 1)]
         low, high = max(math.floor(turns[0]), 0), min(math.ceil(turns[1]), dims - 1)
+        if high < low:
+            raise UnknownRope(f"yarn with original_max_position_embeddings {self.original}: engines blend differently")
         ramp = np.clip((np.arange(len(base)) - low) / max(high - low, 0.001), 0, 1)
         return base / self.factor * ramp + base * (1 - ramp)
 

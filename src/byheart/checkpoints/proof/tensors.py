@@ -87,6 +87,8 @@ def open_folder(folder: Path) -> TensorFile | None:
     missing = next((path for path in files[1:] if not path.exists()), None)
     if missing is not None:
         raise FileFormatError(f"{files[0]} names {missing.name}, which does not exist")
+    if not isinstance(read_json(files[0]).get("metadata"), dict):
+        raise FileFormatError(f"{files[0]}: metadata is not an object; stock Transformers does not load this index")
     parts = {path.name: open_tensors(path) for path in files[1:]}
     stored = [(name, file) for file, part in parts.items() for name in part.entries]
     if sorted(stored) != sorted(owners.items()):
@@ -112,8 +114,25 @@ def open_tensors(path: Path) -> TensorFile:
             raise FileFormatError(f"{path}: the header is not JSON: {error}") from error
     if not isinstance(header, dict):
         raise FileFormatError(f"{path}: the header is not an object")
-    header.pop("__metadata__", None)
-    return TensorFile(path, {name: _entry(path, name, value, 8 + length, size) for name, value in header.items()})
+    about = header.pop("__metadata__", None)
+    if about is not None and not (isinstance(about, dict) and all(isinstance(v, str) for v in about.values())):
+        raise FileFormatError(f"{path}: __metadata__ is not an object of strings")
+    entries = {name: _entry(path, name, value, 8 + length, size) for name, value in header.items()}
+    _check_coverage(path, entries, 8 + length, size)
+    return TensorFile(path, entries)
+
+
+def _check_coverage(
+    path: Path, entries: Mapping[str, tuple[str, tuple[int, ...], int, int]], base: int, end: int
+) -> None:
+    """Refuse tensors that overlap, and bytes that belong to none: the safetensors library does not load them."""
+    at = base
+    for start, stop, name in sorted((start, stop, name) for name, (_, _, start, stop) in entries.items()):
+        if start != at:
+            raise FileFormatError(f"{path}: {name} begins at byte {start}; the tensors before it end at {at}")
+        at = stop
+    if at != end:
+        raise FileFormatError(f"{path}: {end - at} bytes after the last tensor belong to none")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

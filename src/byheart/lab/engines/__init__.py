@@ -1,1 +1,1 @@
-"""Training: a readable engine, fast ones, and what they share."""
+"""Training: a readable engine, fast ones, and their shared parts."""

@@ -1,11 +1,11 @@
 """The fast engine for eq. (165) with any attention and a label for one token or for every token: compiled loops.
 
 `kernel` and `wide` average and read one token of a sequence. Here attention may weigh (softmax, hardmax), and every
-token may have a label of its own, so F2 sees N·n tokens. The stacks, E_in and the loss are those of `wide`; what is new
+token may have a separate label, so F2 sees N·n tokens. The stacks, E_in and the loss are those of `wide`; what is new
 is the layer between them.
 
-A score belongs to a pair of words, not to a place: all V² of them are computed once, and their exponentials too, so a
-sequence only looks its weights up. Exponentials are taken below the largest score of a query over *all* words, in
+A score belongs to a pair of words, not to a position: all V² of them are computed once, and their exponentials too, so
+a sequence only looks its weights up. Exponentials are taken below the largest score of a query over *all* words, in
 float64; where a sequence contains no word near it, so that the looked-up weights vanish, its own largest score is
 taken. Gradients go the same way back: they are gathered for pairs of words and pass through W_Q and W_K at the end.
 
@@ -31,7 +31,7 @@ _VANISHED = 1e-290  # a sum of looked-up exponentials below this has lost its di
 
 
 class AttendingEngine:
-    """One training run; `epochs(k)` takes k steps and gives (loss, accuracy) before each."""
+    """One training run; `epochs(k)` runs k steps and returns (loss, accuracy) before each."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class AttendingEngine:
             np.zeros((V, V)),  # scores
             np.zeros((V, V)),  # their exponentials
             np.zeros((V, V)),  # slopes of the scores
-            np.zeros((asked.size, m), dtype),  # what attention mixed
+            np.zeros((asked.size, m), dtype),  # outputs of attention
         )
 
     def epochs(self, count: int) -> Curve:
@@ -228,7 +228,7 @@ def scores_backward(X, Q, K, WQ, WK, dP, dX, dWQ, dWK):
 @numba.njit(cache=True, nogil=True, fastmath=FAST)
 def run_attending(data, kind, weights, gradient, streams, tape, room, vectors, step, rates, constants, curve):
     """One epoch per entry of `rates`; curve[i] ← (loss, accuracy) before step i. Arguments as in `wide.run_wide`;
-    room: words and their slopes, scores, exponentials, slopes of scores, and what attention mixed."""
+    room: words and their slopes, scores, exponentials, slopes of scores, and outputs of attention."""
     points, index, asked, labels, squared = data
     E_in, F1, WV, WO, F2, E_out, WK, WQ = weights
     dE_in, dF1, dWV, dWO, dF2, dE_out, dWK, dWQ = gradient

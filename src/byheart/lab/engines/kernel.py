@@ -15,9 +15,9 @@ stored but the stream between blocks (the tape); hidden units are recomputed on 
 
 Every function works in float32 and float64; float64 is for tests against the readable model.
 
-Recomputing a unit takes two multiplications, reading it back would take a trip to memory. Per token and unit the way
-forwards takes four multiplications and the way back ten; per token and block memory sees two numbers. The innermost
-loop always runs over lanes, with the weights of one unit in registers: hence the order of the loops.
+Recomputing a unit needs two multiplications, reading it back would need a trip to memory. Per token and unit the
+forward pass needs four multiplications and the backward pass ten; per token and block memory sees two numbers. The
+innermost loop always runs over lanes, with the weights of one unit in registers: hence the order of the loops.
 
 Around the blocks: E_in, uniform attention and the losses, in compiled loops too.
 
@@ -29,8 +29,8 @@ that sums of thousands of small terms still show progress near the end of a run.
 
 Whole epochs run in compiled code: forwards, backwards, AdamW, again, without coming back to Python in between. The
 parts are written into the whole before it is compiled (`inline="always"`): a part that is compiled on its own may be
-bound in place of the copy inside the whole, depending on what a process compiled and what it loaded from the cache, and
-the two add in different orders. A resumed run must repeat an uninterrupted one to the last bit.
+bound instead of the copy inside the whole, depending on which parts a process compiled and which came from the cache,
+and the two add in different orders. A resumed run must repeat an uninterrupted one to the last bit.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Curve = npt.NDArray[np.float64]  # (epochs, 2): loss and accuracy
 
 
 class KernelEngine:
-    """One training run; `epochs(k)` takes k steps and gives (loss, accuracy) before each."""
+    """One training run; `epochs(k)` runs k steps and returns (loss, accuracy) before each."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class KernelEngine:
         start = start or initial_uniform(model, problem, training.seed, identity=training.identity)
         self.weights, self.gradient = Flat(start, dtype), Flat(start, dtype)
         self.vectors = vectors_of(self.weights, self.gradient, training, model.blocks)
-        self.master = self.weights.vector.copy()  # what the optimizer steps from
+        self.master = self.weights.vector.copy()  # the optimizer's copy
         self.rounded = training.precision == "bfloat16"
         if self.rounded:
             round_weights(self.master, self.weights.vector)
@@ -94,14 +94,14 @@ class KernelEngine:
 
 
 def vectors_of(weights: Flat, gradient: Flat, training: Training, blocks: int) -> tuple[Any, ...]:
-    """Weights and gradient as flat vectors, Adam's moments, and what the rate of each weight is multiplied by."""
+    """Weights and gradient as flat vectors, Adam's moments, and the factor of each weight's rate."""
     moments = np.zeros_like(weights.vector), np.zeros_like(weights.vector)
     paces = {name: np.full(w.shape, training.pace(name, blocks)) for name, w in weights.parts.items()}
     return weights.vector, gradient.vector, *moments, Flat(paces, weights.vector.dtype).vector
 
 
 def batch_of(problem: Sequences, dtype: npt.DTypeLike) -> tuple[Any, ...]:
-    """points in tiles, index, the place that is read, labels, whether the error is squared."""
+    """points in tiles, index, the position that is read, labels, whether the error is squared."""
     index, labels = problem.index.astype(np.int32), problem.labels.astype(np.int64)
     return _tiles(problem.points, dtype), index, problem.read, labels, problem.loss != CROSS_ENTROPY
 
@@ -249,7 +249,7 @@ def product(WO, WV):
 def attend_forward(before, index, read, WV, WO, mean, after):
     """Uniform attention, eq. (39), at the one token that is read: after ← x_read + W_O·W_V·mean of the sequence.
 
-    before: (tiles, 2, LANES), the distinct tokens; index: (N, n), which of them a sequence holds; after: (tiles, 2,
+    before: (tiles, 2, LANES), the distinct tokens; index: (N, n), which of them a sequence contains; after: (tiles, 2,
     LANES), one lane per sequence; mean: (N, 2), kept for the way back.
     """
     zero = before.dtype.type(0)
@@ -301,7 +301,7 @@ def attend_backward(slope_after, index, read, WV, WO, mean, slope_before, dWV, d
 
 @numba.njit(inline="always")
 def cross_entropy(stream, E_out, labels, slope, dE_out):
-    """(mean loss, share of right answers) of logits E_out·x; slope ← ∂loss/∂x and dE_out += ∂loss/∂E_out."""
+    """(mean loss, share of correct answers) of logits E_out·x; slope ← ∂loss/∂x and dE_out += ∂loss/∂E_out."""
     N, C = len(labels), E_out.shape[0]
     logits = np.empty(C, np.float64)
     loss = 0.0
@@ -336,7 +336,7 @@ def cross_entropy(stream, E_out, labels, slope, dE_out):
 
 @numba.njit(inline="always")
 def mean_square(stream, E_out, labels, slope, dE_out):
-    """(mean squared error, share of right signs) of the one output E_out·x; gradients as in `cross_entropy`."""
+    """(mean squared error, share of correct signs) of the one output E_out·x; gradients as in `cross_entropy`."""
     N = len(labels)
     loss = 0.0
     right = 0

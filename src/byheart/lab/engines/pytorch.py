@@ -2,7 +2,7 @@
 
 `StackedEngine` trains eq. (165) with stacked weights, features × tokens: for widths other than two, and for GPUs.
 
-    blocks: (L, q, m) @ (m, tokens); the same savings as the kernel: every distinct token once, F2 on what is read.
+    blocks: (L, q, m) @ (m, tokens); the same savings as the kernel: every distinct token once, F2 on the read tokens.
 
 Slower than `byheart.lab.engines.kernel` on a CPU, where each of these products is too small for its own overhead.
 
@@ -33,9 +33,9 @@ CACHED = 1 << 16  # logits of a tile: 256 KiB
 
 
 class StackedEngine:
-    """One training run; `epochs(k)` takes k steps and gives (loss, accuracy) before each.
+    """One training run; `epochs(k)` runs k steps and returns (loss, accuracy) before each.
 
-    compiled: let torch.compile fuse the step. It takes half a minute to compile, so it pays for long runs only.
+    compiled: let torch.compile fuse the step. Compiling needs half a minute, so it pays for long runs only.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class StackedEngine:
         return torch.nn.functional.cross_entropy(answer.T, self.labels), right.to(answer.dtype).mean()
 
     def _mixed(self, x: Tensor) -> Tensor:
-        """What attention makes of distinct tokens (m, V): for every token that is read, the weighed mean of its
+        """Apply attention to distinct tokens (m, V): for every token that is read, the weighed mean of its
         sequence, (m, answers). Scores are computed once for every pair of words."""
         if self.attention == "uniform":
             mean = torch.nn.functional.embedding_bag(self.index, x.T.contiguous(), mode="mean").T  # (m, N)
@@ -95,7 +95,7 @@ class StackedEngine:
 
 
 class DecoderEngine:
-    """One training run; `epochs(k)` takes k steps and gives (loss, accuracy) before each."""
+    """One training run; `epochs(k)` runs k steps and returns (loss, accuracy) before each."""
 
     def __init__(
         self, problem: Documents, model: DecoderModel, training: Training, dtype: torch.dtype = torch.float32
@@ -136,7 +136,7 @@ class DecoderEngine:
 
 
 class Spread(torch.autograd.Function):
-    """rows[places], whose gradient is one product with the sparse matrix that `_gather` makes of the places."""
+    """rows[places], whose gradient is one product with the sparse matrix that `_gather` builds from the indices."""
 
     @staticmethod
     def forward(context: Any, rows: Tensor, places: Tensor, gather: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ class Spread(torch.autograd.Function):
 
 
 def _gather(places: Tensor, dtype: torch.dtype) -> Tensor:
-    """(n, places) in compressed rows: what adds up all rows at the places of a number."""
+    """Return (n, places) in compressed rows: the matrix that adds up all rows with the same index."""
     flat = places.reshape(-1)
     starts = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(flat, minlength=len(places)).cumsum(0)])
     order, ones = torch.argsort(flat, stable=True), torch.ones(len(flat), dtype=dtype)
@@ -174,7 +174,7 @@ def _prefixes(contexts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 class Tile(NamedTuple):
-    """Contexts in a row, and their pairs: places in the flat (contexts, ω) logits, weights; the weights of contexts."""
+    """Contexts in a row, their pairs as indices into the flat (contexts, ω) logits, weights, and contexts' weights."""
 
     rows: slice
     places: Tensor
@@ -199,11 +199,11 @@ def _tiles(problem: Documents, dtype: torch.dtype) -> list[Tile]:
 
 
 class NextTokenLoss(torch.autograd.Function):
-    """(cross-entropy, share of right predictions) of logits x·W + b against empirical distributions.
+    """(cross-entropy, share of correct predictions) of logits x·W + b against empirical distributions.
 
     loss = Σ totals·log Σ exp − Σ weights·logit, so ∂loss/∂logits = totals·softmax, less the weights at the pairs'
-    places: a tile of exponentials becomes its gradient in place, and from it the gradients of x, W and b, before the
-    next tile is made in the same `room`. A prediction is correct when no logit of its context is larger.
+    indices: a tile of exponentials becomes its gradient in place, and from it the gradients of x, W and b, before the
+    next tile is computed in the same `room`. A prediction is correct when no logit of its context is larger.
     """
 
     @staticmethod

@@ -97,7 +97,7 @@ class UniformTransformer(nn.Module):
         return self.E_out(self.F2(self.attention(self.F1(self.E_in(tokens)))))
 
     def start(self, weights: Weights) -> None:
-        """Takes stacked weights, as `byheart.lab.engines.weights` draws them."""
+        """Load stacked weights, as `byheart.lab.engines.weights` samples them."""
         with torch.no_grad():
             table = isinstance(self.E_in, nn.Embedding)
             self.E_in.weight.copy_(_tensor(weights["E_in"].T if table else weights["E_in"]))
@@ -115,7 +115,7 @@ class UniformTransformer(nn.Module):
 
 
 class DecoderTransformer(nn.Module):
-    """The decoder of Madden et al., Section 7: every position sees itself and what comes before it."""
+    """The decoder of Madden et al., Section 7: every position sees itself and those before it."""
 
     def __init__(self, model: DecoderModel, problem: Documents) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class DecoderTransformer(nn.Module):
         return self.output(nn.functional.gelu(self.hidden(mixed)))
 
     def start(self, weights: Weights) -> None:
-        """Takes weights, as `byheart.lab.engines.weights` draws them (row vectors, so matrices are transposed)."""
+        """Load weights, as `byheart.lab.engines.weights` samples them (row vectors, so matrices are transposed)."""
         with torch.no_grad():
             self.embedding.weight.copy_(_tensor(weights["embedding"]))
             for name in ("query", "key", "value", "project", "hidden", "output"):
@@ -155,7 +155,7 @@ def sinusoids(length: int, d: int) -> Tensor:
 
 
 def tokens_of(problem: Sequences, dtype: torch.dtype = torch.float32) -> Tensor:
-    """What the readable model is fed: every token of every sequence, (N, n, d) vectors or (N, n) word numbers."""
+    """Return the readable model's input: every token of every sequence, (N, n, d) vectors or (N, n) word numbers."""
     index = torch.from_numpy(problem.index)
     return index if problem.points is None else _tensor(problem.points).to(dtype)[index]
 
@@ -200,7 +200,7 @@ class Descent:
 
 
 class ReadableEngine:
-    """One training run of a readable model; `epochs(k)` takes k steps and gives (loss, accuracy) before each."""
+    """One training run of a readable model; `epochs(k)` runs k steps and returns (loss, accuracy) before each."""
 
     def __init__(self, problem: Problem, model: Model, training: Training, dtype: torch.dtype = torch.float32) -> None:
         if isinstance(model, Uniform) and isinstance(problem, Sequences):

@@ -1,4 +1,4 @@
-"""One training run from start to finish: which engine, when to stop, what to keep.
+"""One training run from start to finish: the engine, the stopping rule, the record.
 
 >>> import numpy as np
 >>> from byheart.lab.config import Training, Uniform
@@ -32,7 +32,7 @@ _WORDS = 1000  # distinct tokens up to which `auto` keeps a table of all their s
 
 
 class TrainingEngine(Protocol):
-    """Something that trains: `epochs(k)` takes k steps and gives (k, 2), loss and accuracy before each."""
+    """The interface of an engine: `epochs(k)` runs k steps and returns (k, 2), loss and accuracy before each."""
 
     def epochs(self, count: int) -> npt.NDArray[np.float64]: ...
 
@@ -48,7 +48,7 @@ class Growing(TrainingEngine, Protocol):
 class Goal:
     """When a run is over.
 
-    Memorized: the loss falls below `loss`, or with `accuracy` every answer is right; documents are memorized when the
+    Memorized: the loss falls below `loss`, or with `accuracy` every answer is correct; documents are memorized when the
     loss exceeds their entropy by less than the fraction `loss` of it, as Madden et al. measure. Hopeless: within
     `patience` (a share of all epochs) the best loss did not fall by a hundredth. `bars`: (epoch, loss) that a run must
     not exceed, the medians of earlier trials (Optuna's median rule). With `full` only a diverged run ends early.
@@ -187,7 +187,7 @@ def _rounded(value: float) -> float:
 def make_engine(
     name: str, problem: Problem, model: Model, training: Training, start: Weights | None = None
 ) -> TrainingEngine:
-    """The engine of that name; `auto` takes the fastest that fits (on a CPU). `start`: weights, if not drawn."""
+    """Return the engine of that name; `auto` selects the fastest that fits (on a CPU). `start`: given weights."""
     if name not in ENGINES:
         raise OptionError(f"unknown engine {name!r}; known: {', '.join(ENGINES)}")
     if isinstance(problem, Sequences) and isinstance(model, Uniform):
@@ -195,7 +195,7 @@ def make_engine(
         if name in ("kernel", "wide") and not averaging:
             raise OptionError(f"the {name} engine averages and reads one token of a sequence; use --engine attending")
         if name == "kernel" and model.m != 2:
-            raise OptionError(f"the kernel engine is made for m = 2, not m = {model.m}; use --engine wide")
+            raise OptionError(f"the kernel engine requires m = 2, not m = {model.m}; use --engine wide")
         if averaging and model.m == 2 and name in ("auto", "kernel"):
             from byheart.lab.engines.kernel import KernelEngine
 

@@ -1,9 +1,10 @@
 """Starting weights: one draw per seed, the same for every engine and library version.
 
 They follow PyTorch's defaults (nn.Linear: uniform in ±1/√fan-in, nn.Embedding: normal) but come from NumPy's generator,
-so that the fast engine, which never loads PyTorch, starts where the readable model starts. One departure: what a block
-adds to the stream is divided by √blocks, because the sum of fifty unscaled blocks starts far out and learns badly (KS25
-does not state its initialization). With `identity` blocks add nothing at first, as in normalization-free networks.
+so that the fast engine, which never loads PyTorch, starts where the readable model starts. One departure: the output of
+a block adds to the stream is divided by √blocks, because the sum of fifty unscaled blocks starts far out and learns
+badly (KS25 does not state its initialization). With `identity` blocks add nothing at first, as in normalization-free
+networks.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ def initial_uniform(model: Uniform, problem: Sequences, seed: int, *, identity: 
 
 
 def grown(small: Weights, model: Uniform, problem: Sequences, seed: int) -> Weights:
-    """Weights of a larger model that computes what the smaller one does: its blocks first in both stacks, then new
-    ones that do nothing yet.
+    """Return weights of a larger model that computes the same function.
+
+    The smaller model's blocks come first in both stacks, then new ones that do nothing yet.
 
     >>> tiny = Sequences("tiny", None, np.array([[0, 1]]), np.array([0]), classes=2, read=0)
     >>> small = initial_uniform(Uniform(blocks=1), tiny, seed=0)

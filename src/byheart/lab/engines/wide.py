@@ -1,8 +1,8 @@
 """The fast engine for eq. (165) of any width m: compiled loops on one core, and almost nothing stored.
 
 `kernel` has the width two written out and keeps the stream between all blocks. Here streams are wider, sequences
-have up to ten thousand tokens of their own, and five million of them times every block would not fit into memory: a
-tile of `LANES` tokens runs through all blocks in the first-level cache and only what goes in and what comes out is
+have up to ten thousand distinct tokens, and five million of them times every block would not fit into memory: a
+tile of `LANES` tokens runs through all blocks in the first-level cache and only its inputs and outputs are
 kept; on the way back the tile runs forwards again. That costs a third more arithmetic and saves all traffic between.
 
     stack: (tiles, m, LANES) -> (tiles, m, LANES)        block: x ← x + W₂·relu(W₁x + b₁) + b₂      (eq. (3))
@@ -26,7 +26,7 @@ from byheart.lab.problem import Sequences
 
 
 class WideEngine:
-    """One training run; `epochs(k)` takes k steps and gives (loss, accuracy) before each."""
+    """One training run; `epochs(k)` runs k steps and returns (loss, accuracy) before each."""
 
     def __init__(
         self,
@@ -249,7 +249,7 @@ def attend_backward(slope_after, index, read, WV, WO, A, mean, slope_before, dWV
 
 @numba.njit(inline="always")
 def score(stream, E_out, labels, squared, slope, dE_out):
-    """(mean loss, share of right answers) of E_out·x: cross-entropy, or the squared error of its one number; slope ←
+    """(mean loss, share of correct answers) of E_out·x: cross-entropy, or the squared error of its one number; slope ←
     ∂loss/∂x and dE_out += ∂loss/∂E_out."""
     N, C, m = len(labels), E_out.shape[0], E_out.shape[1]
     logits = np.empty(C, np.float64)
@@ -293,7 +293,7 @@ def score(stream, E_out, labels, squared, slope, dE_out):
 @numba.njit(cache=True, nogil=True, fastmath=FAST)
 def run_wide(data, weights, gradient, streams, room, vectors, step, rates, constants, curve):
     """One epoch per entry of `rates`; curve[i] ← (loss, accuracy) before step i. Arguments as in `kernel.run_epochs`;
-    streams: what enters F1, what leaves it and its slope, and the same of F2; room: the tape of a tile, the means."""
+    streams: the input of F1, its output and its slope, and the same of F2; room: the tape of a tile, the means."""
     points, index, read, labels, squared = data
     E_in, F1, WV, WO, F2, E_out = weights
     dE_in, dF1, dWV, dWO, dF2, dE_out = gradient

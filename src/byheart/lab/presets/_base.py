@@ -1,6 +1,6 @@
-"""What a preset is: a figure of a paper as an experiment, at three scales.
+"""Presets: a figure of a paper as an experiment, at three scales.
 
-`paper` is what the paper did; `small` shows the effect in about ten minutes on two cores; `medium` lies between. What
+`paper` repeats the paper; `small` shows the effect in about ten minutes on two cores; `medium` lies between. What
 a paper does not specify (vectors of words, ranges of the tuned values) is chosen here and listed in docs/lab.md.
 """
 
@@ -17,8 +17,8 @@ from byheart.lab.study.experiment import Experiment, Space
 SCALES = ("small", "medium", "paper")
 # Full-batch steps on a stream of two numbers explode without a short gradient; with it fifty blocks train.
 TUNED = Space(rate=(3e-3, 6e-2), warmup=(0.0, 0.2), beta2=0.99, clip=0.1)
-# What trains deep stacks in the papers' 1000 epochs: blocks that start as the identity, slower steps for stacks that
-# are deep (and most for the one that all tokens share), a long warmup.
+# Settings that train deep stacks in the papers' 1000 epochs: blocks that start as the identity, slower steps for stacks
+# that are deep (and most for the one that all tokens share), a long warmup.
 DEEP = Space(
     rate=(0.02, 0.1),
     warmup=(0.2, 0.4),
@@ -46,7 +46,7 @@ LADDER = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64
 
 @dataclass(frozen=True)
 class Preset:
-    """A figure: what it shows, and its experiment at each scale."""
+    """A figure: its description, and its experiment at each scale."""
 
     name: str
     title: str

@@ -11,7 +11,7 @@ from byheart.lab.study.experiment import Experiment, Space
 def gap_by_neurons(scale: str) -> Experiment:
     """Gap to the entropy bound for 100 … 1000 documents of 10 words and m = 4 … 512 neurons.
 
-    `paper` is what the authors' public code does (`Decoder`, `problem`): Adam on the sum of the losses, 50,000 steps of
+    `paper` follows the authors' public code (`Decoder`, `problem`): Adam on the sum of the losses, 50,000 steps of
     the full batch at rate 10⁻⁴. The other scales take fewer steps at a higher rate that falls.
     """
     return _grid("madden24-fig1", scale, full=True)

@@ -1,1 +1,1 @@
-"""Studies: what to train next, where trials run, what is kept."""
+"""Studies: the next trial, the workers, the records."""

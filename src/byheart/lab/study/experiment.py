@@ -1,9 +1,9 @@
-"""An experiment as a value: which problems, which sizes, how many trials, what counts as memorized.
+"""An experiment as a value: problems, sizes, number of trials, criterion of memorization.
 
-It goes into the study as JSON, so a worker on another machine, or the same program a year later, does what was planned
-and not what a preset has become since.
+It goes into the study as JSON, so a worker on another machine, or a later version of the program, follows the plan
+even if the preset has changed since.
 
-A `TrialRecord` is what is kept of one training run: enough to repeat it, and what came out.
+A `TrialRecord` is the record of one training run: enough to repeat it, and its result.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from byheart.lab.problem import ProblemSpec
 from byheart.version import __version__
 
 Kind = Literal["curves", "minimum", "grid"]
-FORMAT = 1  # of the study; a study with a higher number was made by a newer version
+FORMAT = 1  # of the study; a study with a higher number was written by a newer version
 
 
 @dataclass(frozen=True)
 class Space:
-    """What is tuned: the learning rate (log-uniform) and the warmup's share (uniform). Equal ends: fixed.
+    """The tuned parameters: the learning rate (log-uniform) and the warmup's share (uniform). Equal ends: fixed.
 
     grow: a network starts from that of the next smaller size, trained with the same rate and warmup from the same seed;
     the k-th learns at rate / k**calm, and again at half of that if it ended worse than it began, up to `retries` times.
@@ -67,7 +67,7 @@ class Experiment:
     preset: str
     scale: str
     kind: Kind
-    axis: str  # what varies between the problems: "N" or "n"
+    axis: str  # varies between the problems: "N" or "n"
     problems: tuple[ProblemSpec, ...]
     sizes: tuple[int, ...]
     epochs: int
@@ -104,7 +104,7 @@ class Experiment:
         return self.variants[problem] if self.variants else ""
 
     def title(self, problem: int) -> str:
-        """The problem's name in tables, with what is special about it."""
+        """The problem's name in tables, with its distinguishing settings."""
         variant = self.variant(problem)
         return self.problems[problem].name + (f", {variant}" if variant else "")
 
@@ -115,7 +115,7 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """Readable, and different for different experiments: a study of this name holds only this experiment."""
+        """Readable, and different for different experiments: a study of this name contains only this experiment."""
         return f"byheart-{self.preset}-{self.scale}-{self.digest[:8]}"
 
     @property
@@ -127,7 +127,7 @@ class Experiment:
 
     @staticmethod
     def from_plain(plain: dict[str, Any]) -> Experiment:
-        """What `as_plain` wrote; unknown or missing fields are a FileFormatError."""
+        """Read the output of `as_plain`; unknown or missing fields are a FileFormatError."""
         try:
             space: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain["space"].items()}
             return Experiment(

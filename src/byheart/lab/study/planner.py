@@ -1,11 +1,11 @@
-"""What to train next, as a pure function of what is finished.
+"""The next trial, as a pure function of the finished ones.
 
-There is no scheduler: every worker computes the same plan from the same results and takes the first trial that nobody
+There is no scheduler: every worker computes the same plan from the same results and claims the first trial that nobody
 has. That is why a study survives the death of any worker, and why resuming is the same as continuing.
 
 Learning rates are proposed by Optuna's TPE, in batches, with the same answer on every machine: a proposal depends
-on the experiment's seed, the cell and the results of *earlier batches* of that cell, never on the worker or what else
-is running. Workers need no leader, and an interrupted study continues exactly as it would have.
+on the experiment's seed, the cell and the results of *earlier batches* of that cell, never on the worker or other
+running trials. Workers need no leader, and an interrupted study continues exactly as it would have.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Planner:
                 cells = list(reversed(experiment.sizes))  # the long ones first, so that no core waits at the end
             for size in cells:
                 wanted += [t for t in self._cell(problem, size, finished) if t.key not in finished]
-        if experiment.kind == "grid":  # hours of work: what is cheap first, so that there is something to see
+        if experiment.kind == "grid":  # hours of work: cheap trials first, for early results
             wanted.sort(key=lambda trial: experiment.place(trial.problem) ** 2 * (100 + trial.size))
         return wanted
 
@@ -99,16 +99,14 @@ class Planner:
             experiment = self.experiment
             before = [finished[trial_key(problem, size, number)] for number in range(start)]
             earlier = [Result(r.training.rate, r.training.warmup, r.outcome.loss, r.outcome.curve) for r in before]
-            if (
-                experiment.space.grow
-            ):  # all sizes of a trial are one network that grows: what one size found is no guide
+            if experiment.space.grow:  # all sizes of a trial are one network that grows: one size's result is no guide
                 earlier = []
             count = min(experiment.batch, experiment.trials - start)
             goal = Goal(
                 loss=experiment.loss,
                 accuracy=experiment.accuracy,
                 full=experiment.full,
-                # A network that has grown first loses what the smaller one had, and finds it again when the rate falls;
+                # A network that has grown first loses the smaller one's fit, and recovers it when the rate falls;
                 # and a cell of a grid is one run, which nobody tries again.
                 patience=1.0 if experiment.space.grow or experiment.kind == "grid" else Goal.patience,
                 bars=bars(experiment, earlier),
@@ -126,7 +124,7 @@ def next_size(experiment: Experiment, verdict: Verdicts) -> int | None:
     None when the smallest memorizing size is bracketed (or even the largest fails).
     """
     sizes = experiment.sizes
-    low, high = -1, len(sizes)  # places known to fail and to memorize; the ends are only assumed
+    low, high = -1, len(sizes)  # indices known to fail and to memorize; the ends are only assumed
     place = min(range(len(sizes)), key=lambda i: abs(sizes[i] - experiment.first))
     while high - low > 1:
         known = verdict(sizes[place])

@@ -1,7 +1,7 @@
 """`byheart lab run`: a preset, from nothing to a table, in one folder that can be resumed.
 
 FOLDER/settings.json contains the study's location (never a password); FOLDER/study.journal is the study, unless it
-lives in a database. Tables and pictures are made from the study and can be made again at any time.
+lives in a database. Tables and pictures are built from the study and can be rebuilt at any time.
 
 `work` claims, trains and keeps until nothing is left: one loop for a laptop and for a hundred machines. Training itself
 is a pure function of plain values (`train_trial`), so it runs in any `concurrent.futures.Executor`: processes of this
@@ -78,7 +78,7 @@ def work(
 ) -> None:
     """Works until the study is done. `alone`: no other process works on it (a journal that we have locked)."""
     running: dict[Future[TrialRecord], ClaimedTrial] = {}
-    held: list[ClaimedTrial] = []  # what we beat for: from the claim on, not only from the moment it trains
+    held: list[ClaimedTrial] = []  # trials with our heartbeat: from the claim on, not only during training
     beating = threading.Event()
     pulse = threading.Thread(target=_pulse, args=(study, held, beating, heartbeat), daemon=True)
     pulse.start()
@@ -129,7 +129,7 @@ def _result(study: Study, future: Future[TrialRecord]) -> TrialRecord:
 
 
 def _pulse(study: Study, held: list[ClaimedTrial], stop: threading.Event, interval: float) -> None:
-    """Tells the storage that our trials are alive. A beat that gets lost on the network does not stop the run."""
+    """Reports to the storage that our trials are alive. A beat that gets lost on the network does not stop the run."""
     while not stop.wait(interval):
         for claim in list(held):
             try:
@@ -170,12 +170,12 @@ def start_run(
     heartbeat: int = 30,
     on_record: Callable[[TrialRecord], None] = lambda record: None,
 ) -> Study:
-    """Runs the experiment to its end; a folder that already holds this experiment is resumed."""
+    """Runs the experiment to its end; a folder that already contains this experiment is resumed."""
     data = DataPlace() if data is None else data
     address = _JOURNAL if storage is None else hidden(check_database(storage))
     largest = max(experiment.problems, key=lambda spec: spec.N)
     if largest.source not in DRAWN:
-        make_problem(largest, data.file, data.folder)  # missing data is reported before anything is made
+        make_problem(largest, data.file, data.folder)  # missing data is reported before anything is written
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -190,7 +190,7 @@ def start_run(
         heartbeat=heartbeat,
     )
     if (folder / _SETTINGS).exists() and (known := read_settings(folder)).study != settings.study:
-        raise OptionError(f"{folder} holds another study, {known.study}; choose another --output, or resume that one")
+        raise OptionError(f"{folder} contains another study, {known.study}; choose another --output, or resume it")
     return _work(folder, settings, storage, on_record, experiment)
 
 
@@ -201,7 +201,7 @@ def resume_run(
     processes: int | None = None,
     on_record: Callable[[TrialRecord], None] = lambda record: None,
 ) -> Study:
-    """Goes on where the folder's run was interrupted. `storage`: the address again, if it needs a password."""
+    """Continues where the folder's run was interrupted. `storage`: the address again, if it needs a password."""
     settings = read_settings(folder)
     if processes is not None:
         settings = Settings(**{**asdict(settings), "processes": processes})

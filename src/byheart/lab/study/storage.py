@@ -91,9 +91,9 @@ def _engine_options(url: str) -> dict[str, Any]:
 
 
 def _with_driver(url: str) -> str:
-    """PostgreSQL by psycopg 3, which is what byheart installs, unless the address names a driver.
+    """Select psycopg 3 for PostgreSQL, which byheart installs, unless the address names a driver.
 
-    A password that holds an @, / or ? is quoted: otherwise a part of it would be taken, and shown, as the host.
+    A password that contains an @, / or ? is quoted: otherwise a part of it would be read, and shown, as the host.
 
     >>> _with_driver("postgres://lab@host/studies"), _with_driver("postgresql://lab:p@ss@host/studies")
     ('postgresql+psycopg://lab@host/studies', 'postgresql+psycopg://lab:p%40ss@host/studies')
@@ -201,7 +201,7 @@ def _connection_lost(error: BaseException) -> bool:
 
 
 class JournalLock:
-    """One owner per journal file; repairs what a killed owner left."""
+    """One owner per journal file; repairs the file of a killed owner."""
 
     def __init__(self, journal: Path) -> None:
         self.journal = journal

@@ -78,7 +78,7 @@ class Study:
             return
 
     def release(self, claim: ClaimedTrial) -> None:
-        """Gives a claim back, so that somebody else can train it at once."""
+        """Releases a claim, so that another worker can train it at once."""
         self._fail(claim.number)
 
     def heartbeat(self, claim: ClaimedTrial) -> None:
@@ -183,7 +183,7 @@ def open_study(url: str, name: str | None = None, heartbeat: int = 30, storage: 
         raise FileFormatError(f"{name!r} in {hidden(url)} is not a study of byheart's laboratory")
     if attributes["format"] > FORMAT:
         raise FileFormatError(
-            f"the study {name!r} was made by byheart {attributes.get('byheart')} (format {attributes['format']}), "
+            f"the study {name!r} was written by byheart {attributes.get('byheart')} (format {attributes['format']}), "
             f"this is byheart {__version__} (format {FORMAT}): pip install --upgrade byheart"
         )
     return Study(storage, name, Experiment.from_plain(attributes["experiment"]))
@@ -193,7 +193,7 @@ def _only_study(url: str, storage: Any) -> str:
     names = list(_names(storage))
     if len(names) != 1:
         listed = ", ".join(names) or "none"
-        raise StorageError(f"{hidden(url)} holds {len(names)} studies ({listed}); name one with --study")
+        raise StorageError(f"{hidden(url)} contains {len(names)} studies ({listed}); name one with --study")
     return names[0]
 
 

@@ -1,5 +1,5 @@
 // KS25 in one scroll. One network is followed from letters to a label; its numbers come from the evaluation of its layers.
-// Then the cost of groups of K keys over K, and sizes over N. `state` holds what the reader chose; every figure is drawn
+// Then the cost of groups of K keys over K, and sizes over N. `state` holds the reader's choices; every figure is drawn
 // from it again after each change and after each change of the page's width.
 (() => {
   const byId = (id) => document.getElementById(id);
@@ -51,7 +51,7 @@
     const box = byId("a-clash");
     box.classList.toggle("clash", clash.length > 0);
     box.textContent = clash.length
-      ? `Collision: ${clash.map(([a, b, s]) => `${a} and ${b} both have the sum ${s}`).join("; ")}. No later layer can distinguish what has the same sum and the same last letter. (The network below keeps all its numbers.)`
+      ? `Collision: ${clash.map(([a, b, s]) => `${a} and ${b} both have the sum ${s}`).join("; ")}. No later layer can distinguish words with the same sum and the same last letter. (The network below keeps all its numbers.)`
       : state.removed.size ? "No collision." : `The network’s own sum for ${words[state.row]} is ${numberText(after()[place.key])}. Different bags have different sums; tar and rat have one bag and one sum.`;
   }
   function drawKeys() {
@@ -67,7 +67,7 @@
   const stream = (block, row = state.row) => runs[row].traces[0][story.memory.start + block];
   const value = (block, name, row) => stream(block, row)[place[name]];
   const blocks = story.memory.layers;
-  // The word of keys that the trajectory u1 stands for while groups are searched: the integer part of u1·2^length.
+  // The word of keys that the trajectory u1 encodes while groups are searched: the integer part of u1·2^length.
   const fetched = (block, name, length) => { const z = value(Math.min(block, groupCount), name); return (z.n << BigInt(length)) / z.d; };
   const phase = (block) => (block === 0 ? "key" : block <= groupCount ? "group" : "scan");
   const classOf = (number) => story.live.classes[Number(number) - 1];

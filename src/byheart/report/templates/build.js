@@ -2,8 +2,8 @@
 //
 //   E_in -> a few folds that hash the token -> attention: x = φ + b·Σφ -> one line per group of ids -> folds -> C logits
 //
-// All numbers are integers. The search uses doubles, and refuses to go on where one would not be exact; whoever asks the
-// finished network asks its layers, with integers of any length (exact.js).
+// All numbers are integers. The search uses doubles, and stops where one would not be exact. The finished
+// network is evaluated layer by layer, with integers of any length (exact.js).
 
 // Numbers that look random and are the same everywhere (mulberry32).
 const randomFrom = (seed) => {
@@ -22,7 +22,7 @@ const byCodePoint = (a, b) => {
   return p.length - q.length;
 };
 
-// Rows as typed -> {rows, problem, remarks}: a problem names the row (counted from 1) and says what to do.
+// Rows as typed -> {rows, problem, remarks}: a problem names the row (counted from 1) and the remedy.
 function readRows(typed, cut, limits) {
   const rows = [], remarks = [], seen = new Map();
   const problem = (at, words) => ({ problem: words, at, rows: [], remarks });
@@ -32,20 +32,20 @@ function readRows(typed, cut, limits) {
     if (!text) return problem(k, `Row ${k + 1} has the label “${name}” but no word. Type a word, or remove the row.`);
     if (!name) return problem(k, `Row ${k + 1}, “${text}”, has no label. Type one, or remove the row.`);
     if (/^\[.*\]$/s.test(text)) return problem(k, `Row ${k + 1}: a word in square brackets would be read as a list of tokens. Leave the brackets out.`);
-    if (/[\ud800-\udfff]/u.test(text) || /[\ud800-\udfff]/u.test(name)) return problem(k, `Row ${k + 1} holds half of a character. Type it again.`);
+    if (/[\ud800-\udfff]/u.test(text) || /[\ud800-\udfff]/u.test(name)) return problem(k, `Row ${k + 1} contains half of a character. Type it again.`);
     const tokens = cut(text);
-    if (tokens.length > limits.length) return problem(k, `Row ${k + 1} has ${tokens.length} tokens; this page takes up to ${limits.length}.`);
+    if (tokens.length > limits.length) return problem(k, `Row ${k + 1} has ${tokens.length} tokens; this page accepts up to ${limits.length}.`);
     if ([...name].length > limits.label) return problem(k, `The label of row ${k + 1} is longer than ${limits.label} characters.`);
     const key = JSON.stringify(tokens), before = seen.get(key);
     if (before !== undefined && rows[before.place].label !== name)
       return problem(k, `Rows ${before.k + 1} and ${k + 1} are both “${text}”, but one is labelled “${rows[before.place].label}” and the other “${name}”. A network is a function: one input, one answer. Change a word or a label.`);
-    if (before !== undefined) { remarks.push(`row ${k + 1} says the same as row ${before.k + 1} and is counted once`); continue; }
+    if (before !== undefined) { remarks.push(`row ${k + 1} equals row ${before.k + 1} and is counted once`); continue; }
     seen.set(key, { k, place: rows.length });
     rows.push({ text, tokens, label: name, typed: k });
   }
   if (!rows.length) return problem(0, "There is nothing to memorize yet. Type a word and its label.");
-  if (rows.length > limits.rows) return problem(limits.rows, `This page takes up to ${limits.rows} rows; byheart itself takes millions.`);
-  if (new Set(rows.map((row) => row.label)).size > limits.classes) return problem(0, `This page takes up to ${limits.classes} different labels.`);
+  if (rows.length > limits.rows) return problem(limits.rows, `This page accepts up to ${limits.rows} rows; byheart itself accepts millions.`);
+  if (new Set(rows.map((row) => row.label)).size > limits.classes) return problem(0, `This page accepts up to ${limits.classes} different labels.`);
   return { rows, remarks, problem: null };
 }
 
@@ -58,7 +58,7 @@ function encoderOf(rows) {
   };
 }
 
-// Tokens to ids. Letters are numbered; t = code + (V+1)·place. Sums of t would not tell “act” from “cat”: folds hash t.
+// Tokens to ids. Letters are numbered; t = code + (V+1)·place. Sums of t would not distinguish “act” from “cat”: folds hash t.
 function hashTokens(rows, encoder, random) {
   const codes = new Map(encoder.symbols.map((symbol, k) => [symbol, k + 1])), stride = encoder.symbols.length + 1, n = encoder.length;
   const lines = rows.map(({ tokens }) => Array.from({ length: n }, (_, place) => (codes.get(tokens[place - n + tokens.length]) || 0) + stride * place));
@@ -86,7 +86,7 @@ const clashIn = (ids) => {
   return null;
 };
 
-// Behind all folds a value of [0, 2^L·W] lies in [0, W]: a strip folded in half L times is a zigzag of period 2W.
+// After all folds a value of [0, 2^L·W] lies in [0, W]: a strip folded in half L times is a zigzag of period 2W.
 const folded = (v, strip) => { const rest = v % (2 * strip); return rest > strip ? 2 * strip - rest : rest; };
 
 // Lines S·x + U, one per group of neighbouring ids, each meeting the one before in the gap between their groups
@@ -113,7 +113,7 @@ function findLines(points, classes, folds, wanted, random, patience) {
   return { lines, range, folds, cell, tried };
 }
 
-// How far the row that is nearest to an edge of its cell stands from it: among equals, pictures are clearer with more.
+// The smallest distance of a row from the edge of its cell: among equals, pictures are clearer with more.
 function roomIn({ lines, range, folds, cell }, points) {
   let place = 0;
   return Math.min(...lines.flatMap((line) => points.slice(place, (place += line.count)).map(({ id }) => { const rest = folded(line.slope * id + line.constant, range / 2 ** folds) % cell; return Math.min(rest, cell - rest) / cell; })));
@@ -125,12 +125,12 @@ function nearCell(v, label, strip, cell, random) {
   return v - rest + (random() < 0.5 ? inside : 2 * strip - inside);
 }
 
-// Lines through the cells of the first two ids of a group, drawn at random until the others end in theirs too.
+// Lines through the cells of the first two ids of a group, sampled until the others end in theirs too.
 function tryLines(group, before, { range, folds, cell }, random, budget) {
   const strip = range / 2 ** folds, first = group[0].id, last = group[group.length - 1].id, up = !before || before.slope < 0;
   const gap = before ? first - before.last : 0, most = Math.max(2, Math.floor((0.98 * range) / Math.max(1, last - first)));
   const cap = group.length > 1 ? most : before ? Math.max(4, Math.ceil((2 * range) / gap)) : 3; // one id alone: no need to be steep
-  const limits = (slope) => { // where a line of this slope may stand at `first`
+  const limits = (slope) => { // the heights that a line of this slope may have at `first`
     const rise = slope * (last - first), low = Math.max(1, 1 - rise), high = Math.min(range - 1, range - 1 - rise);
     if (!before) return [low, high];
     const there = before.slope * first + before.constant, reach = Math.abs(slope - before.slope) * gap; // it must cross the line before it inside the gap

@@ -1,5 +1,5 @@
 // Drawing for the pages: numbers as people read them, and pictures as SVG. Numbers are fractions {n, d} of integers of any
-// length; where something stands is computed from them exactly and only then becomes pixels.
+// length; positions are computed from them exactly and only then become pixels.
 const whole = (n) => ({ n: BigInt(n), d: 1n });
 const minus = (a, b) => ({ n: a.n * b.d - b.n * a.d, d: a.d * b.d });
 const plus = (a, b) => ({ n: a.n * b.d + b.n * a.d, d: a.d * b.d });
@@ -8,7 +8,7 @@ const compare = (a, b) => { const x = a.n * b.d - b.n * a.d; return x < 0n ? -1 
 const lowest = (x) => { let [a, b] = [x.n < 0n ? -x.n : x.n, x.d]; while (b) [a, b] = [b, a % b]; return a > 1n ? { n: x.n / a, d: x.d / a } : x; };
 const smallest = (list) => list.reduce((a, b) => (compare(a, b) <= 0 ? a : b));
 const largest = (list) => list.reduce((a, b) => (compare(a, b) >= 0 ? a : b));
-// Where v stands between low (0) and high (1).
+// The position of v between low (0) and high (1).
 const shareOf = (v, low, high) => {
   const top = minus(v, low), span = minus(high, low);
   if (!span.n) return 0.5;
@@ -16,7 +16,7 @@ const shareOf = (v, low, high) => {
 };
 
 // Plain text of a number: whole numbers with separators, halves and quarters as decimals, other fractions as fractions.
-// `full` keeps every digit; without it, long numbers keep their first and last digits and say how many there are.
+// `full` keeps every digit; without it, long numbers keep their first and last digits and the number of digits.
 function numberText(x, full = false) {
   const { n, d } = lowest(x), sign = n < 0n ? "−" : "", size = n < 0n ? -n : n;
   const grouped = (digits) => (digits.length > 4 ? digits.replace(/\B(?=(\d{3})+$)/g, ",") : digits);
@@ -32,7 +32,7 @@ function numberText(x, full = false) {
   return "≈ " + sign + shown((digits / 1000000n).toString()) + "." + (digits % 1000000n).toString().padStart(6, "0").replace(/0+$/, "").padEnd(1, "0");
 }
 
-// A number inside a picture, where there is little room: long ones rounded, as 3.21·10³³ (their title has every digit).
+// A number inside a picture, where space is scarce: long ones rounded, as 3.21·10³³ (their title has every digit).
 function roughText(x) {
   const text = numberText(x);
   if (!/[…≈]/.test(text) && text.length <= 11) return text;
@@ -68,7 +68,7 @@ function number(x) {
   return node;
 }
 
-// An equation whose terms carry what they are underneath: ["=", {value, note}, …].
+// An equation whose terms have their meaning underneath: ["=", {value, note}, …].
 function equation(terms) {
   const row = element("div", { class: "equation" });
   for (const term of terms) {
@@ -116,7 +116,7 @@ const linesNeeded = (marks, x, most) => 1 + Math.max(0, ...lanesOf([...named(mar
 // A dot that runs along a path once, for those who like motion.
 const runner = (path, after = 0) => svg("circle", { class: "runner", r: 6 }, svg("animateMotion", { dur: "0.8s", begin: after + "s", fill: "freeze", path, calcMode: "spline", keyTimes: "0;1", keySplines: "0.4 0 0.3 1" }));
 
-// A number line with everything that stands on it.
+// A number line with its marks.
 function lineFigure(width, marks, { label, low, high, ticks = [] }) {
   const left = 16, right = width - 16, x = (v) => left + shareOf(v, low, high) * (right - left), lanes = linesNeeded(marks, x, 5), y = 22 + 14 * lanes;
   return picture(width, y + 34, label,
@@ -125,7 +125,7 @@ function lineFigure(width, marks, { label, low, high, ticks = [] }) {
     ...axisMarks(marks, x, y, -1, 5, width));
 }
 
-// One fold: the strip before on top, behind it at the bottom; what lies beyond the crease is turned over.
+// One fold: the strip before it on top, after it at the bottom; the part beyond the crease is turned over.
 // marks: {before, after, words, kind, me, turned}.
 function foldFigure(width, marks, { label, crease, low, high, cells = [] }) {
   const left = 16, right = width - 16, x = (v) => left + Math.max(-0.02, Math.min(1.02, shareOf(v, low, high))) * (right - left);
@@ -153,7 +153,7 @@ function foldFigure(width, marks, { label, crease, low, high, cells = [] }) {
     ...axisMarks(above, x, y1, -1, 4, width), ...axisMarks(below, x, y2, 1, 4, width), ...(mine ? [runner(mine.getAttribute("d"))] : []));
 }
 
-// A bent line over the ids: bands are groups, marks {x, y, words, kind, me} stand on it. `corners`: points of the line.
+// A bent line over the ids: bands are groups, marks {x, y, words, kind, me} are on it. `corners`: points of the line.
 function bendFigure(width, marks, corners, { label, bands, across, upwards }) {
   const left = 14, right = width - 14, top = 30, bottom = 250, xs = [...corners.map((c) => c.x), ...marks.map((m) => m.x)], ys = marks.map((m) => m.y);
   const lowX = smallest(xs), highX = largest(xs), lowY = smallest([whole(0), ...ys]), highY = largest(ys.length ? ys : corners.map((c) => c.y));
@@ -217,7 +217,7 @@ function barsFigure(width, bars, { label }) {
     svg("line", { class: "axis", x1: x(whole(0)), x2: x(whole(0)), y1: 2, y2: step * bars.length + 4 }));
 }
 
-// Curves over N: series [{name, kind, points: [[N, value]], dots}], drawn up to the chosen N; logarithmic if asked for.
+// Curves over N: series [{name, kind, points: [[N, value]], dots}], drawn up to the chosen N; logarithmic on request.
 function curvesFigure(width, series, { label, N, logarithmic, unit }) {
   const height = Math.max(260, Math.min(380, width * 0.5)), left = 54, right = width - 14, top = 28, bottom = height - 34;
   const fits = (p) => p[0] <= N * (logarithmic ? 1 : 1.0001), all = series.flatMap((s) => [...(s.points || []), ...(s.dots || [])]).filter(fits);

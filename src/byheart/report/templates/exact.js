@@ -1,6 +1,6 @@
-// Evaluates a network of the file format with integers of any length; docs/file-format.md says what the layers do.
-// A number is m·2^e as [m, e]. The stream is scaled by q, which is 1 unless a mean did not come out whole; what is handed
-// out for showing is a fraction {n, d} of integers in lowest terms, d > 0.
+// Evaluates a network of the file format with integers of any length; docs/file-format.md defines the layers.
+// A number is m·2^e as [m, e]. The stream is scaled by q, which is 1 unless a mean is not whole; returned
+// numbers are fractions {n, d} of integers in lowest terms, d > 0.
 const exactly = (({ network, encoder, classes, tokens: cutting }) => {
   const ZERO = [0n, 0];
   const parse = (w) => {
@@ -97,11 +97,11 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
     try { return readList(text); } catch (error) { if (!cutters[cutting.kind]) throw error; return cut(text); }
   };
   const cut = (text) => {
-    if (cutting.kind === "json") fail("give the tokens as a JSON list: this memory was made of lists");
+    if (cutting.kind === "json") fail("give the tokens as a JSON list: this memory was built from lists");
     return (cutters[cutting.kind] || (() => fail("this memory's own tokenizer is not on this page: give the tokens as a JSON list")))(text);
   };
 
-  // Tokens become the type that the memory's data was given: texts are converted, what is of the type stays.
+  // Tokens become the type of the memory's data: texts are converted, values of the type stay.
   const converters = {
     auto: [() => true],
     str: [(token) => typeof token === "string"],
@@ -231,8 +231,8 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
   }
 
   // answers: one per read token; for each of them `traces`: the stream after every layer, and `active`: which hidden
-  // units fired in residual blocks. `states`: the streams of all tokens. `inputs`: what the encoder made of the row;
-  // `heads`: for every layer of attention which tokens each token attends to, and what they contribute.
+  // units fired in residual blocks. `states`: the streams of all tokens. `inputs`: the encoder's vectors of the row;
+  // `heads`: for every layer of attention which tokens each token attends to, and their contributions.
   function evaluate(row) {
     const s = { Z: encode(row), q: 1n, hub: null }, states = [], inputs = s.Z.map((z) => z.map((x) => fraction(x, 1n)));
     for (const l of compiled) {
@@ -246,7 +246,7 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
     const final = own(states[states.length - 1]), outputs = inside(s.Z, s.hub);
     const first = network.read === "each" ? final.length - row.length : final.length - 1;
     const places = final.map((_, k) => k).filter((k) => k >= first);
-    // A token keeps its place while the row has its length; a pooled or flattened row is one token.
+    // A token keeps its position while the row has its length; a pooled or flattened row is one token.
     const follow = (all, k) => (network.read !== "each" ? all[all.length - 1] : all.length === final.length ? all[k] : all[Math.min(k, all.length - 1)]);
     const traces = places.map((k) => states.map((state) => follow(own(state), k)));
     const active = places.map((k) => states.map((state) => state.active && follow(inside(state.active, state.hub), k)));
@@ -264,7 +264,7 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
     });
     return { slope: fraction(slope, 1n), constant: fraction(constant, 1n) };
   }
-  // What one unit of such a block adds where it acts, and whether it acts to the right of its bend.
+  // The addend of one unit of such a block where it acts, and whether it acts to the right of its bend.
   function unit(layer, k) {
     const l = compiled[layer], found = l.weight2[0].find(([j]) => j === k), out = found ? found[1] : ZERO, w = l.weight1[k].length ? l.weight1[k][0][1] : ZERO;
     return { slope: fraction(multiply(out, w), 1n), constant: fraction(l.bias1 ? multiply(out, l.bias1[k]) : ZERO, 1n) };

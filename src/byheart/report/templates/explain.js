@@ -1,8 +1,8 @@
-// The page: rows that can be changed, networks that can be chosen, questions, sizes over N, files to keep.
+// The page: editable rows, a choice of networks, queries, sizes over N, files to download.
 const byId = (id) => document.getElementById(id);
 const given = JSON.parse(byId("given").textContent);
 const CHAPTERS = { E_in: "numbers", "token hash": "hash", "group selector": "group", E_out: "label", "token code": "token code", averaging: "attention" };
-const [TOKEN, ROW] = given.kind === "words" ? ["word", "text"] : ["letter", "word"]; // what a token and a row are called
+const [TOKEN, ROW] = given.kind === "words" ? ["word", "text"] : ["letter", "word"]; // names of a token and a row
 const cutting = { kind: given.kind, max_length: null, pad: null };
 const cutWord = (word) => exactly({ network: { layers: [] }, encoder: { symbols: [] }, classes: [], tokens: cutting }).tokensOf(word);
 
@@ -11,7 +11,7 @@ const player = makePlayer(byId("player"), { answerWords });
 
 if (self !== top) document.documentElement.classList.add("framed"); // the page around it has introduced it
 
-// What is there to ask: {title, memory, engine, rows: [{text, tokens, label}], runs, built}.
+// The network to evaluate: {title, memory, engine, rows: [{text, tokens, label}], runs, built}.
 function network(memory, rows, built) {
   const engine = exactly(memory);
   const runs = new Map();
@@ -28,7 +28,7 @@ const asked = () => (chosen === "here" ? current : (embedded.get(chosen).ready |
 
 function answerWords(answer) {
   const label = asked().rows.find((row) => row.text === question)?.label, older = chosen !== "here" && changed();
-  if (label === undefined) return (answer === null ? "No label: the output is none of them." : `Answer: ${answer}.`) + ` This row was not ${older ? "among the given rows, of which this network was made" : "memorized"}, so nothing is known about the answer.`;
+  if (label === undefined) return (answer === null ? "No label: the output matches none of them." : `Answer: ${answer}.`) + ` This row was not ${older ? "among the given rows, for which this network was built" : "memorized"}, so its label is arbitrary.`;
   return answer === label ? `Answer: ${answer}, as labelled${older ? " in the given rows" : ""}.` : `Answer: ${answer ?? "none"}, but the label is ${label}.`;
 }
 
@@ -40,7 +40,7 @@ function showRows() {
       input.addEventListener("input", () => { row[name] = input.value; soon(); });
       return element("td", {}, input);
     };
-    const ask = element("button", { type: "button", "aria-label": `ask for row ${k + 1}`, title: "ask for this row" }, "ask"), drop = element("button", { type: "button", "aria-label": `remove row ${k + 1}`, title: "remove this row" }, "×");
+    const ask = element("button", { type: "button", "aria-label": `predict row ${k + 1}`, title: "predict the label of this row" }, "predict"), drop = element("button", { type: "button", "aria-label": `remove row ${k + 1}`, title: "remove this row" }, "×");
     ask.addEventListener("click", () => { flush(); askFor(typed[k].word.trim()); });
     drop.addEventListener("click", () => { typed.splice(k, 1); showRows(); if (typed.length > 40) soon(); else rebuild(); });
     return element("tr", {}, field("word", "word"), field("label", "label"), element("td", { class: "narrow" }, ask), element("td", { class: "narrow" }, drop));
@@ -49,7 +49,7 @@ function showRows() {
 let waiting = null;
 const soon = (after = typed.length > 40 ? 600 : 150) => {
   clearTimeout(waiting);
-  if (typed.length > 40) tell("status", [element("p", {}, "Building …")]);
+  if (typed.length > 40) showStatus("status", [element("p", {}, "Building …")]);
   waiting = setTimeout(() => { waiting = null; rebuild(); }, after);
 };
 const flush = () => { if (waiting !== null) { clearTimeout(waiting); waiting = null; rebuild(); } };
@@ -68,9 +68,9 @@ function rebuild() {
     [...body.rows].forEach((row, k) => { row.className = colour(Math.max(0, built.classes.indexOf(typed[k].label.trim()))); });
     current.agree = read.rows.filter((row) => current.engine.evaluate(row.tokens).answers[0] === row.label).length;
     const time = Math.max(1, Math.round(performance.now() - started));
-    tell("status", [
+    showStatus("status", [
       element("p", {}, element("b", {}, `${plural(read.rows.length, "row")}, ${plural(built.classes.length, "label")}`), `: ${plural(size.parameters, "parameter")}, computed in ${time} ms.`),
-      element("p", {}, current.agree === read.rows.length ? "Every row was asked with exact integers: every answer is its label." : `${read.rows.length - current.agree} of the rows get another answer: please report this.`),
+      element("p", {}, current.agree === read.rows.length ? "Every row was evaluated with exact integers: every answer is its label." : `${read.rows.length - current.agree} of the rows get another answer: please report this.`),
       element("p", { class: "soft" }, ...built.classes.slice(0, 8).map((name, k) => element("span", { class: colour(k), style: "margin-right:.8rem" }, element("span", { class: "key" }), name)), built.classes.length > 8 ? "…" : ""),
       ...read.remarks.map((words) => element("p", { class: "soft" }, words[0].toUpperCase() + words.slice(1) + ".")),
     ]);
@@ -81,7 +81,7 @@ function rebuild() {
       row.classList.add("wrong");
       row.after(element("tr", { class: "why" }, element("td", { colspan: 4 }, error.message)));
     }
-    tell("status", [element("p", {}, row ? `Nothing is built: see row ${error.at + 1}.` : error.message)], true);
+    showStatus("status", [element("p", {}, row ? `Nothing is built: see row ${error.at + 1}.` : error.message)], true);
   }
   for (const id of ["save", "save-rows"]) byId(id).disabled = !current;
   showNetworks();
@@ -89,13 +89,13 @@ function rebuild() {
   if (current && (!question || (chosen === "here" && !current.rows.some((row) => row.text === question)))) question = current.rows[0].text;
   refresh();
 }
-const tell = (id, nodes, bad = false) => { byId(id).className = "status" + (bad ? " error" : ""); byId(id).replaceChildren(...nodes); };
+const showStatus = (id, nodes, bad = false) => { byId(id).className = "status" + (bad ? " error" : ""); byId(id).replaceChildren(...nodes); };
 function stagesOf({ network: { stages } }) {
   const stage = (name, layers, kind = "") => ({ name, layers, kind, words: given.words[name] || "" });
   return stages.flatMap(([name, count]) => (name === "label memory" ? [stage("group selector", 1, "group"), stage("folds", count - 1, "folds")] : [stage(name, count)]));
 }
 
-// --- networks and questions ---------------------------------------------------------------------------------------
+// --- networks and queries -----------------------------------------------------------------------------------------
 function showNetworks() {
   const choices = [["here", "built here, now", current ? plural(current.size.parameters, "parameter") : "nothing yet"], ...given.networks.map((found) => [found.name, found.title + (changed() ? " for the given rows" : ""), `${plural(found.parameters, "parameter")}, ${found.verdict}${changed() ? "; without your changes" : ""}`])];
   byId("networks").replaceChildren(byId("networks").querySelector("legend"), ...choices.map(([name, title, words]) => {
@@ -112,7 +112,7 @@ function askFor(word) {
 }
 const buildChapters = ({ built }) => (built ? [[TOKEN + "s", built.encoder.symbols.length], ["ids", built.rows.length], ["lines", built.memory.lines.length], ["cells", built.classes.length]].map(([name, value]) => ({ name, value: String(value), group: "build" })) : []);
 
-// Shows the question's way; `start` is the step to begin with (else the one that was in view).
+// Shows the query's way; `start` is the step to begin with (else the one that was in view).
 function refresh(start) {
   const it = chosen === "here" ? current : asked(), problem = byId("question-problem");
   byId("question").value = question;
@@ -129,7 +129,7 @@ function refresh(start) {
     const others = it.others.map((o) => ({ ...o, me: JSON.stringify(o.tokens) === JSON.stringify(row) }));
     const way = { memory: it.memory, engine: it.engine, run, row, which: 0, others, kind: Math.max(0, it.memory.classes.indexOf(label)) };
     steps.push(...stepsOfRow(way).map((step) => ({ ...step, chapter: chapters.length + step.stage })));
-    chapters.push(...chaptersOf(way, CHAPTERS).map((chapter) => ({ ...chapter, group: it.built ? "ask" : "" })));
+    chapters.push(...chaptersOf(way, CHAPTERS).map((chapter) => ({ ...chapter, group: it.built ? "predict" : "" })));
   } catch (error) {
     problem.textContent = error.message[0].toUpperCase() + error.message.slice(1) + ".";
     if (!steps.length) { player.clear(); return; }
@@ -146,7 +146,7 @@ function buildSteps(it) {
   const attention = memory.network.layers.findIndex((l) => l.layer === "attention"), at = (layer, s) => ({ ...first, layer, stage: memory.steps[s], s, mixed: layer > attention, type: memory.network.layers[layer], before: first.run.traces[0][layer - 1], after: first.run.traces[0][layer] });
   const last = memory.network.layers.length - 2, selector = memory.steps.findIndex((s) => s.kind === "group"), shownRows = it.others.slice(0, 12);
   const ids = it.others.map((o) => ({ v: o.run.traces[0][attention][0], words: o.words, kind: o.kind })), bent = bentStep(at(attention + 1, selector)), cells = foldStep({ ...at(last, selector + 1), place: found.folds - 1, first: last - found.folds + 1 });
-  const letters = element("table", { class: "plain letters" }, element("tr", {}, element("th", {}, ROW), ...it.others[0].run.inputs.map((_, k) => element("th", {}, "place " + k))), ...shownRows.map((o) => element("tr", {}, element("td", {}, o.words), ...o.run.inputs.map((_, k) => {
+  const letters = element("table", { class: "plain letters" }, element("tr", {}, element("th", {}, ROW), ...it.others[0].run.inputs.map((_, k) => element("th", {}, "position " + k))), ...shownRows.map((o) => element("tr", {}, element("td", {}, o.words), ...o.run.inputs.map((_, k) => {
     const token = o.tokens[k - o.run.inputs.length + o.tokens.length];
     return element("td", {}, element("span", { class: "letter" }, token ?? "·"), number(o.run.states[0][k][0]));
   }))));
@@ -155,17 +155,17 @@ function buildSteps(it) {
   const parts = element("table", { class: "plain" }, element("tr", {}, ...["stage", "layers", "parameters"].map((name) => element("th", {}, name))), ...stageSizes(memory).map(({ name, layers, parameters }) => element("tr", {}, ...[name, layers, parameters].map((cell) => element("td", {}, String(cell))))), element("tr", {}, element("td", {}, "all"), element("td", {}, String(memory.network.layers.length)), element("td", {}, String(it.size.parameters))));
   const made = [
     { title: `Every ${TOKEN} gets a number`, draw: () => element("div", { class: "scroll" }, letters), words: [
-      say(`The ${TOKEN}s that occur, in order: ${memory.encoder.symbols.slice(0, 30).map((s, k) => `${s} ${k + 1}`).join(", ")}${memory.encoder.symbols.length > 30 ? ", …" : ""}. The first layer gives a ${TOKEN} in its place one number: ${hash.scale} times the ${TOKEN}’s, plus ${hash.scale * hash.stride} times the place. The table shows it under each ${TOKEN}.`),
-      say(`${hash.stride} is one more than there are ${TOKEN}s, so that no two of them get the same number in any places.${memory.encoder.padded ? ` Shorter ${ROW}s are filled up in front (·).` : ""}`)] },
-    { title: `Every ${ROW} gets an id of its own`, draw: (width) => lineFigure(width, ids, { label: "the ids of all rows", low: minus(smallest(ids.map((m) => m.v)), whole(1)), high: plus(largest(ids.map((m) => m.v)), whole(1)) }), words: [
-      say(`Attention will add ${hash.factor === 1 ? "the sum" : `${hash.factor} times the sum`} of all the ${TOKEN}s’ numbers to the last one: that is the ${ROW}’s id. Ids must differ. The weights for it are drawn at random until they do: here in draw ${hash.draws}${hash.places.length ? `, with ${plural(hash.places.length, "fold")} that ${hash.places.length === 1 ? "stirs" : "stir"} the ${TOKEN}s’ numbers first` : ""}.`),
+      paragraph(`The ${TOKEN}s that occur, in order: ${memory.encoder.symbols.slice(0, 30).map((s, k) => `${s} ${k + 1}`).join(", ")}${memory.encoder.symbols.length > 30 ? ", …" : ""}. The first layer maps a ${TOKEN} and its position to one number: ${hash.scale} times the ${TOKEN}’s, plus ${hash.scale * hash.stride} times the position. The table shows it under each ${TOKEN}.`),
+      paragraph(`${hash.stride} is one more than there are ${TOKEN}s, so that no two of them get the same number at any positions.${memory.encoder.padded ? ` Shorter ${ROW}s are padded at the start (·).` : ""}`)] },
+    { title: `Every ${ROW} gets a distinct id`, draw: (width) => lineFigure(width, ids, { label: "the ids of all rows", low: minus(smallest(ids.map((m) => m.v)), whole(1)), high: plus(largest(ids.map((m) => m.v)), whole(1)) }), words: [
+      paragraph(`Attention will add ${hash.factor === 1 ? "the sum" : `${hash.factor} times the sum`} of all the ${TOKEN}s’ numbers to the last one: that is the ${ROW}’s id. Ids must differ. The weights are sampled until they do: here in draw ${hash.draws}${hash.places.length ? `, with ${plural(hash.places.length, "fold")} that ${hash.places.length === 1 ? "stirs" : "stir"} the ${TOKEN}s’ numbers first` : ""}.`),
       ...(failed.length ? [element("ul", {}, ...failed, ...(hash.failures.length > 4 ? [element("li", {}, "…")] : []))] : [])] },
     { title: "Neighbours share a line", draw: bent.draw, words: [
-      say(`Sorted by id, the ${ROW}s are cut into ${plural(found.lines.length, "group")}. Each group gets a line S·x + U of its own, and a line meets the one before it in the gap between their groups: so one unit, 3 parameters, is enough for a whole group.`),
-      say(`Which line? One that ${plural(found.folds, "fold")} will bring to the right labels. Lines were tried at random, ${found.tried.toLocaleString("en")} in all (compact itself chooses their digits one after the other, which is how it reaches long groups).`)], more: element("div", { class: "scroll" }, lines) },
+      paragraph(`Sorted by id, the ${ROW}s are split into ${plural(found.lines.length, "group")}. Each group gets a line S·x + U of its own, and a line meets the one before it in the gap between their groups: so one unit, 3 parameters, is enough for a whole group.`),
+      paragraph(`Which line? One that ${plural(found.folds, "fold")} will map to the correct labels. Lines were tried at random, ${found.tried.toLocaleString("en")} in all (compact itself chooses their digits one after the other, which is how it reaches long groups).`)], more: element("div", { class: "scroll" }, lines) },
     { title: "Every row in its label’s cell", draw: cells.draw, words: [
-      say(`A strip from 0 to ${numberText(whole(found.range))}, folded in half ${plural(found.folds, "time")}, is ${numberText(whole(found.range / 2 ** found.folds))} long. The picture is the last fold: every ${ROW} ends in the cell of its label, ${numberText(whole(found.cell))} wide. E_out reads which cell it is.`),
-      say(`That is the whole network: ${plural(it.size.parameters, "parameter")} in ${plural(memory.network.layers.length, "layer")}. Here it is, written out; max(0, ·) is what a unit does. Go on, and ask it.`)], more: element("div", {}, element("pre", { class: "scroll", tabindex: "0" }, formulas(memory).join("\n")), element("div", { class: "scroll" }, parts)) },
+      paragraph(`A strip from 0 to ${numberText(whole(found.range))}, folded in half ${plural(found.folds, "time")}, is ${numberText(whole(found.range / 2 ** found.folds))} long. The picture is the last fold: every ${ROW} ends in the cell of its label, ${numberText(whole(found.cell))} wide. E_out reads which cell it is.`),
+      paragraph(`That is the whole network: ${plural(it.size.parameters, "parameter")} in ${plural(memory.network.layers.length, "layer")}. Here it is, written out; a unit computes max(0, ·). Continue with a query.`)], more: element("div", {}, element("pre", { class: "scroll", tabindex: "0" }, formulas(memory).join("\n")), element("div", { class: "scroll" }, parts)) },
   ];
   return made.map((step, chapter) => ({ chapter, open: () => step }));
 }
@@ -175,7 +175,7 @@ function formulas({ network: { layers }, classes }) {
   const weight = (row, j) => (row.find(([k]) => k === j) || [0, 0])[1];
   return layers.flatMap((l, k) => {
     if (l.layer === "attention") return [`h ← h + ${n(l.heads[0].output.rows[0][0][1])}·mean of all tokens’ h`];
-    if (l.layer === "affine" && !k) return [`h = ${times(weight(l.weight.rows[0], 0), TOKEN)} + ${times(weight(l.weight.rows[0], 1), "place")}`];
+    if (l.layer === "affine" && !k) return [`h = ${times(weight(l.weight.rows[0], 0), TOKEN)} + ${times(weight(l.weight.rows[0], 1), "position")}`];
     if (l.layer === "affine") return classes.slice(0, 32).map((name, g) => `logit of ${name} = ${weight(l.weight.rows[g], 0) ? times(weight(l.weight.rows[g], 0), "h") + (l.bias[g] ? signed(l.bias[g]) : "") : n(l.bias[g])}`);
     const units = l.bias1.map((b, j) => { const out = weight(l.weight2.rows[0], j); return `${out < 0 ? " − " : " + "}${Math.abs(out) === 1 ? "" : n(Math.abs(out)) + "·"}max(0, ${times(weight(l.weight1.rows[j], 0), "h")}${b ? signed(b) : ""})`; });
     return [`h ← h${units.join("")}${l.bias2[0] ? signed(l.bias2[0]) : ""}`];
@@ -209,7 +209,7 @@ function showCurves() {
   box.replaceChildren(curvesFigure(width, drawn, { label: `parameters against the number of rows, up to N = ${N}`, N, logarithmic, unit }));
   const line = (j, name, words, value) => element("tr", {}, element("td", { class: colour(j) }, element("span", { class: "key" }), name, element("small", {}, words)), element("td", {}, value));
   byId("sizes").replaceChildren(element("tr", {}, element("th", {}, `parameters for ${plural(N, "row")}`), element("th", {}, "")), ...series.map((s, j) => line(j, s.name, s.words, s.values[k].toLocaleString("en"))),
-    line(4, "built on this page", N > given.growth.built ? `up to ${given.growth.built} rows` : "counted from its layers, all rows asked", dots.has(N) ? dots.get(N).toLocaleString("en") : N > given.growth.built ? "–" : "…"),
+    line(4, "built on this page", N > given.growth.built ? `up to ${given.growth.built} rows` : "counted from its layers, all rows evaluated", dots.has(N) ? dots.get(N).toLocaleString("en") : N > given.growth.built ? "–" : "…"),
     ...(current ? [line(5, "your rows", `${plural(current.rows.length, "row")}, ${plural(current.built.classes.length, "label")}`, current.size.parameters.toLocaleString("en"))] : []));
 }
 // Once the curves are in view, networks of every fourth size up to the slider's are built, one after the other.
@@ -234,7 +234,7 @@ byId("save").addEventListener("click", () => { flush(); if (current) hand("words
 byId("save-rows").addEventListener("click", () => { flush(); if (current) hand("words.csv", "text,label\n" + current.rows.map((row) => cell(row.text) + "," + cell(row.label) + "\n").join(""), "text/csv"); });
 
 // --- paper ----------------------------------------------------------------------------------------------------------
-// Printed is every step of the question in view, one below the other.
+// Printing shows every step of the query in view, one below the other.
 window.addEventListener("beforeprint", () => byId("printed").replaceChildren(...printedSteps(shown, answerWords)));
 window.addEventListener("afterprint", () => { byId("printed").replaceChildren(); refresh(); });
 

@@ -42,7 +42,7 @@ const sha256 = (() => {
   };
 })();
 
-// What is counted in `size`; these networks have whole weights and one attention layer in front of the label memory.
+// The counts in `size`; these networks have whole weights and one attention layer before the label memory.
 function sizeOf(network) {
   const numbers = [];
   let width = 1, depth = 0;
@@ -103,7 +103,7 @@ function memoryFile(built, kind, agree, terms) {
     network: built.network, encoder: built.encoder, classes: built.classes, tokens: kind, version: terms.version,
     claim: { ...terms.claim, bounds },
     certificate: {
-      verdict: "undecided", reason: "built on a page, which asked every row with exact integers; byheart verify gives a verdict",
+      verdict: "undecided", reason: "built on a page, which evaluated every row with exact integers; byheart verify gives a verdict",
       rows: count, asked: count, agree, differ: count - agree, labels: count, contexts: count, fingerprint: fingerprintOf(built), size: sizeOf(built.network),
       promised: bounds, promise: "not checked: built on a page", arithmetic: "exact integers, in a browser", left_out: {}, witness: null, proofs: {},
     },

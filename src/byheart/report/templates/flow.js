@@ -1,4 +1,4 @@
-// The report's live part: a row is asked, its way is shown step by step, and the bits of the stream layer by layer.
+// The report's live part: evaluates a row, shows its way step by step, and the bits of the stream layer by layer.
 const byId = (id) => document.getElementById(id);
 const memory = JSON.parse(byId("memory").textContent), engine = exactly(memory);
 const perToken = memory.network.read === "each", { steps: stages } = memory;
@@ -17,7 +17,7 @@ const drawnLayers = () => {
 };
 
 // --- the picture of bits: one line per layer, one column per number of the stream, the lowest bit on the right ------------
-const DIGITS = 16; // binary places that are drawn of a fraction that does not end
+const DIGITS = 16; // binary digits shown of a fraction that does not end
 const placesOf = ({ d }) => { const places = d.toString(2).length - 1; return d === 1n << BigInt(places) ? places : DIGITS; };
 function drawBits() {
   const chosen = byId("channel").value, canvas = byId("flow"), GAP = 3, layers = drawnLayers(), rows = layers.map((k) => trace()[k]);
@@ -59,7 +59,7 @@ function labelBits(columns, count, height) {
   }));
   byId("stage-names").replaceChildren(...stages.map((stage, k) => element("span", {}, element("i", { class: "s" + (k % 4) }), `${k + 1} ${stage.name}`)));
 }
-// The layer of the step in view stands out.
+// The layer of the step in view is highlighted.
 function mark() {
   const bar = byId("here"), layer = stepShown && stepShown.layer;
   bar.hidden = layer === undefined || layer === null;
@@ -76,7 +76,7 @@ function point(event) {
   return shown.findIndex((step) => step.layer === layer);
 }
 
-// --- asking --------------------------------------------------------------------------------------------------------------
+// --- queries -------------------------------------------------------------------------------------------------------------
 function offer(select, names) {
   const old = select.value;
   select.replaceChildren(...names.map(([label, value]) => new Option(label, value)));
@@ -88,10 +88,10 @@ const background = () => (others ||= examples.flatMap((words) => {
 const tokensOfRow = () => last.answers.map((answer, k) => ({ run: last, which: k, words: asWord([last.row[k]]), kind: Math.max(0, memory.classes.indexOf(answer)), me: k === which() }));
 function show() {
   const key = JSON.stringify(last.row.map(String)), kind = Math.max(0, memory.classes.indexOf(last.answers[which()]));
-  const asked = { memory, engine, run: last, row: last.row, which: which(), kind, others: perToken ? tokensOfRow() : background().map((o) => ({ ...o, me: o.key === key })) };
+  const query = { memory, engine, run: last, row: last.row, which: which(), kind, others: perToken ? tokensOfRow() : background().map((o) => ({ ...o, me: o.key === key })) };
   const at = shown.length ? player.at : 0;
-  shown = stepsOfRow(asked).map((step) => ({ ...step, chapter: step.stage }));
-  player.load(shown, chaptersOf(asked), Math.min(at, shown.length - 1));
+  shown = stepsOfRow(query).map((step) => ({ ...step, chapter: step.stage }));
+  player.load(shown, chaptersOf(query), Math.min(at, shown.length - 1));
   drawBits();
   mark();
 }

@@ -1,17 +1,17 @@
 // From an evaluated row to steps that can be looked at one after the other: one per layer, each with a picture, an
 // equation and a sentence, all of them from the numbers that the layers gave.
 //
-// asked: {memory, engine, run, row, which, others}; others: memorized rows as {run, words, kind, me}, for the background.
-// What a step shows is computed when it is looked at (`open`): a network may have thousands of layers.
-function stepsOfRow(asked) {
-  const { memory, engine, run, row, which } = asked, { network } = memory, stages = memory.steps;
+// query: {memory, engine, run, row, which, others}; others: memorized rows as {run, words, kind, me}, for the background.
+// A step's content is computed when it is opened (`open`): a network may have thousands of layers.
+function stepsOfRow(query) {
+  const { memory, engine, run, row, which } = query, { network } = memory, stages = memory.steps;
   const mixes = network.layers.findIndex((l) => ["attention", "pool", "flatten"].includes(l.layer));
-  const steps = [{ stage: 0, open: once(() => inputStep(asked)) }];
+  const steps = [{ stage: 0, open: once(() => inputStep(query)) }];
   let layer = 0;
   stages.forEach((stage, s) => {
     for (let k = 0; k < stage.layers; k++, layer++) {
-      const at = { ...asked, layer, stage, s, place: k, mixed: mixes >= 0 && layer > mixes, type: network.layers[layer], first: layer - k };
-      at.before = layer ? run.traces[which][layer - 1] : run.inputs[followed(asked)];
+      const at = { ...query, layer, stage, s, place: k, mixed: mixes >= 0 && layer > mixes, type: network.layers[layer], first: layer - k };
+      at.before = layer ? run.traces[which][layer - 1] : run.inputs[followed(query)];
       at.after = run.traces[which][layer];
       steps.push({ stage: s + 1, layer, open: once(() => layerStep(at)) });
       if (["attention", "pool"].includes(at.type.layer) && at.after.length === 1) steps.push({ stage: s + 1, layer, open: once(() => idStep(at)) });
@@ -24,18 +24,18 @@ const followed = ({ memory, run, which }) => (memory.network.read === "each" ? M
 const once = (make) => { let made = null; return () => (made ||= make()); };
 const namesOf = ({ run, row, engine }) => run.inputs.map((_, k) => { const token = row[k - run.inputs.length + row.length]; return token === undefined ? "·" : typeof token === "string" ? token : engine.show(token); });
 const quoted = (word) => "“" + word + "”";
-const say = (...parts) => element("p", {}, ...parts.map((part) => (typeof part === "object" && !(part instanceof Node) ? number(part) : part)));
+const paragraph = (...parts) => element("p", {}, ...parts.map((part) => (typeof part === "object" && !(part instanceof Node) ? number(part) : part)));
 const capital = (words) => words[0].toUpperCase() + words.slice(1);
 const plural = (count, name) => `${count.toLocaleString("en")} ${name}${count === 1 ? "" : "s"}`;
 
-function inputStep(asked) {
-  const { memory, run } = asked, names = namesOf(asked), symbols = memory.encoder.symbols, at = followed(asked);
+function inputStep(query) {
+  const { memory, run } = query, names = namesOf(query), symbols = memory.encoder.symbols, at = followed(query);
   return {
     title: "Tokens become numbers", draw: (width) => tileFigure(width, names.map((word, k) => ({ word, lines: run.inputs[k].map(roughText) })), at, "the tokens and their numbers"),
     words: [symbols
-      ? say(`The row is cut into tokens. Each is known by its place in the list of symbols, counted from 1: ${symbols.slice(0, 30).map((s, k) => `${s} ${k + 1}`).join(", ")}${symbols.length > 30 ? ", …" : ""}.`, memory.encoder.padded ? " 0 (drawn ·) fills up rows that are shorter than the longest one." : "")
-      : say("Each token is a vector of numbers."),
-    ...(memory.encoder.positions ? [say("The second number is the token's place in the row, counted from 0: so order matters.")] : [])],
+      ? paragraph(`The row is tokenized. A token's number is its position in the list of symbols, counted from 1: ${symbols.slice(0, 30).map((s, k) => `${s} ${k + 1}`).join(", ")}${symbols.length > 30 ? ", …" : ""}.`, memory.encoder.padded ? " 0 (shown as ·) pads rows that are shorter than the longest one." : "")
+      : paragraph("Each token is a vector of numbers."),
+    ...(memory.encoder.positions ? [paragraph("The second number is the token's position in the row, counted from 0: so order matters.")] : [])],
   };
 }
 
@@ -61,12 +61,12 @@ function layerStep(at) {
 
 function entryStep(at) {
   const { engine, run, memory } = at, { rows: [w], bias } = engine.weightsOf(at.layer), names = namesOf(at), me = followed(at), x = run.inputs[me];
-  const notes = memory.encoder.symbols ? [`number of ${quoted(names[me])}`, "its place"] : x.map((_, j) => `coordinate ${j + 1}`);
-  const terms = w.flatMap((weight, j) => [...(j ? ["+"] : []), { value: weight, note: "weight" }, "·", { value: x[j], note: notes[j] || "place" }]);
+  const notes = memory.encoder.symbols ? [`number of ${quoted(names[me])}`, "its position"] : x.map((_, j) => `coordinate ${j + 1}`);
+  const terms = w.flatMap((weight, j) => [...(j ? ["+"] : []), { value: weight, note: "weight" }, "·", { value: x[j], note: notes[j] || "position" }]);
   return {
     title: "One number for every token", draw: (width) => tileFigure(width, names.map((word, k) => ({ word, lines: [roughText(run.states[at.layer][k][0])] })), me, "every token's number"),
-    equation: [...terms, ...(bias && bias[0].n ? ["+", { value: bias[0], note: "bias" }] : []), "=", { value: at.after[0], note: `${quoted(names[me])} in its place`, strong: true }],
-    words: [say("E_in, the first layer, makes one number of the token and its place. The picture has those of all tokens; the equation is that of the token at which the answer will be read.")],
+    equation: [...terms, ...(bias && bias[0].n ? ["+", { value: bias[0], note: "bias" }] : []), "=", { value: at.after[0], note: `${quoted(names[me])} at its position`, strong: true }],
+    words: [paragraph("E_in, the first layer, maps the token and its position to one number. The picture shows those of all tokens; the equation is for the token that yields the answer.")],
   };
 }
 
@@ -94,13 +94,13 @@ function foldStep(at) {
   const folds = stage.name === "folds" || stage.kind === "folds", lastFold = folds && at.place === stage.layers - 1, cells = lastFold ? cellsOf(at, low, high) : [];
   return {
     title: (folds ? "Fold " : stage.name === "token hash" ? "Hash: fold " : capital(stage.name) + ": fold ") + `${at.place + 1} of ${stage.layers}`,
-    draw: (width) => foldFigure(width, marks, { label: "the strip before and behind this fold", crease, low, high, cells }),
+    draw: (width) => foldFigure(width, marks, { label: "the strip before and after this fold", crease, low, high, cells }),
     equation: moved
-      ? [{ value: next, note: "behind", strong: true }, "=", { value: beyond.constant, note: mirror ? "twice the crease" : "constant" }, mirror ? "−" : "+", ...(mirror ? [] : [{ value: beyond.slope, note: "slope" }, "·"]), { value: h, note: "before" }]
-      : [{ value: next, note: "behind", strong: true }, "=", ...(compare(h, next) ? [{ value: minus(next, h), note: "bias" }, "+"] : []), { value: h, note: "before: it stays" }],
+      ? [{ value: next, note: "after", strong: true }, "=", { value: beyond.constant, note: mirror ? "twice the crease" : "constant" }, mirror ? "−" : "+", ...(mirror ? [] : [{ value: beyond.slope, note: "slope" }, "·"]), { value: h, note: "before" }]
+      : [{ value: next, note: "after", strong: true }, "=", ...(compare(h, next) ? [{ value: minus(next, h), note: "bias" }, "+"] : []), { value: h, note: "before: it stays" }],
     bits, folds,
-    words: [crease ? say("One unit, max(0, ·), that acts only beyond the crease at ", crease, ". ", h, moved ? (mirror ? " lies beyond it and is reflected." : " lies beyond it and is bent back.") : " does not lie beyond it and stays.") : say("This unit never acts."),
-      say(!at.mixed ? "All tokens of the row pass through the same fold, so that sums can tell apart rows that have the same tokens in another order."
+    words: [crease ? paragraph("One unit, max(0, ·), that acts only beyond the crease at ", crease, ". ", h, moved ? (mirror ? " lies beyond it and is reflected." : " lies beyond it and is bent back.") : " does not lie beyond it and stays.") : paragraph("This unit never acts."),
+      paragraph(!at.mixed ? "All tokens of the row pass through the same fold, so that sums can distinguish rows with the same tokens in another order."
         : lastFold ? "That was the last one: the strip is short now, and the cell in which a row lies is its label."
           : folds ? "Every memorized row goes through the same folds. Which of them turn it over is written in the bits of its number." : "")],
   };
@@ -145,8 +145,8 @@ function bentStep(at) {
   return {
     title: isGroup ? "The group’s line" : stage.name === "label line" ? "One line through all rows" : capital(stage.name), draw: (width) => bendFigure(width, marks, corners, { label: "the bent line that this block draws, and the rows on it", bands: isGroup ? bands : [], across: "id of the row →", upwards: "→" }),
     equation: [{ value: slope, note: isGroup ? `S of group ${group}` : "slope here" }, "·", { value: me, note: "the id" }, "+", { value: constant, note: isGroup ? "U of the group" : "constant here" }, "=", { value: at.after[0], note: "where the line is", strong: true }],
-    words: [say(`One block with ${plural(units, "unit")}. Each unit bends the line once${isGroup ? ", in a gap between groups" : ""}; ${fired.filter(Boolean).length === 1 ? "one of them acts" : fired.filter(Boolean).length + " of them act"} here.`),
-      isGroup ? say(`It falls into group ${group} of ${units}. S and U are the group’s own: with them the folds that follow have to bring every id of the group to its label.`) : say(stage.name === "label line" ? "The height of the line at an id tells its label." : stage.words ? `This stage ${stage.words}.` : "")],
+    words: [paragraph(`One block with ${plural(units, "unit")}. Each unit bends the line once${isGroup ? ", in a gap between groups" : ""}; ${fired.filter(Boolean).length === 1 ? "one of them acts" : fired.filter(Boolean).length + " of them act"} here.`),
+      isGroup ? paragraph(`It falls into group ${group} of ${units}. S and U are the group’s own: with them the folds that follow have to bring every id of the group to its label.`) : paragraph(stage.name === "label line" ? "The height of the line at an id is its label." : stage.words ? `This stage ${stage.words}.` : "")],
   };
 }
 
@@ -157,10 +157,10 @@ function attentionStep(at) {
   const tokens = names.map((words, k) => { const j = head.keys.indexOf(k + hub); return { words, value: before(k), attended: j >= 0, adds: j < 0 ? whole(0) : lowest({ n: head.values[j][0].n, d: head.values[j][0].d * BigInt(count) }) }; });
   const sum = head.keys.map((_, j) => head.values[j][0]).reduce(plus, whole(0)), mean = lowest({ n: sum.n, d: sum.d * BigInt(count) });
   return {
-    title: "Attention adds the row up", draw: (width) => attentionFigure(width, tokens, me, { label: "attention from this token to those it attends to, and the sum of what they add", weight: numberText({ n: 1n, d: BigInt(count) }) }),
+    title: "Attention adds the row up", draw: (width) => attentionFigure(width, tokens, me, { label: "attention from this token to those it attends to, and the sum of their shares", weight: numberText({ n: 1n, d: BigInt(count) }) }),
     equation: [{ value: at.before[0], note: "the token itself" }, "+", { value: mean, note: `mean of ${count}, times ${numberText(factor)}` }, "=", { value: at.after[0], note: "the context’s id", strong: true }],
-    words: [say(chosen ? "Hardmax attends to the tokens with the largest score alone." : `${at.type.pattern === "causal" ? "A token attends to itself and those before it. " : ""}All scores are alike, so all ${plural(count, "token")} weigh the same: attention is the mean.`, " Its output weight ", factor, ` is ${factor.n % BigInt(count) === 0n && factor.d === 1n ? `${numberText({ n: factor.n / BigInt(count), d: 1n })} · ${count}, which makes a sum of the mean` : "a multiple of it"}: each token adds its share, drawn as a bar.`),
-      say("What was a token is now a token in its row.")],
+    words: [paragraph(chosen ? "Hardmax attends to the tokens with the largest score alone." : `${at.type.pattern === "causal" ? "A token attends to itself and those before it. " : ""}All scores are alike, so all ${plural(count, "token")} weigh the same: attention is the mean.`, " Its output weight ", factor, ` is ${factor.n % BigInt(count) === 0n && factor.d === 1n ? `${numberText({ n: factor.n / BigInt(count), d: 1n })} · ${count}, which turns the mean into a sum` : "a multiple of it"}: each token adds its share, shown as a bar.`),
+      paragraph("The stream now represents the token in its row.")],
   };
 }
 
@@ -169,7 +169,7 @@ function poolStep(at) {
   return {
     title: "The set is added up", draw: (width) => attentionFigure(width, tokens, -1, { label: "the numbers of all tokens and their sum" }),
     equation: [...tokens.slice(0, 8).flatMap((t, k) => [...(k ? ["+"] : []), { value: t.value, note: quoted(t.words) }]), ...(tokens.length > 8 ? ["+ …"] : []), "=", { value: at.after[0], note: "the set’s id", strong: true }],
-    words: [say("One token remains: the sum of all. It does not depend on their order.")],
+    words: [paragraph("One token remains: the sum of all. It does not depend on their order.")],
   };
 }
 
@@ -179,7 +179,7 @@ function idStep(at) {
   return {
     title: each ? "The token in its row is one number now" : "The row is one number now", draw: (width) => lineFigure(width, marks, { label: "the ids of the memorized rows on a line", low: minus(low, whole(spare)), high: plus(high, whole(spare)) }),
     equation: [{ value: at.after[0], note: "the context’s id", strong: true }],
-    words: [say(each ? "The token’s stream holds the id of the token in its row." : "The stream holds the id of the whole row.", " What has another label must have another id: from here on, the network only has to turn ids into labels.")],
+    words: [paragraph(each ? "The token’s stream holds the id of the token in its row." : "The stream holds the id of the whole row.", " Different labels need different ids: from here on, the network only has to map ids to labels.")],
   };
 }
 
@@ -198,18 +198,18 @@ function answerStep(at) {
     return {
       title: "The number is the label", equation: outputTerms(at, map, 0, { stream: "the stream", out: "number of the label" }),
       draw: (width) => lineFigure(width, [{ v: out, words: answer === null ? "?" : answer, kind: Math.max(0, names.indexOf(answer)), me: true }], { label: "the output among the numbers of the labels", low: smallest([whole(first), out]), high: largest([whole(first + Math.max(1, names.length - 1)), out]) }),
-      words: [say("The labels are numbered: ", names.slice(0, 12).map((name, k) => `${first + k} ${name}`).join(", "), names.length > 12 ? ", …" : "", ".")], answer,
+      words: [paragraph("The labels are numbered: ", names.slice(0, 12).map((name, k) => `${first + k} ${name}`).join(", "), names.length > 12 ? ", …" : "", ".")], answer,
     };
   }
   const best = largest(at.after), me = at.after.findIndex((v) => compare(v, best) === 0), single = map.rows[me].length === 1;
   return {
     title: "One logit for every label", draw: (width) => barsFigure(width, at.after.slice(0, 24).map((v, g) => ({ v, words: names[g], kind: g, me: g === me })), { label: "the logits of the labels" }),
     equation: outputTerms(at, map, me, { stream: "the folded number", out: `logit of ${quoted(names[me])}` }),
-    words: [say(`E_out, the last layer, is a line for every label; the largest is the answer${single ? ". Each is largest on its own cell of the strip" : ""}.`)], answer,
+    words: [paragraph(`E_out, the last layer, is a line for every label; the largest is the answer${single ? ". Each is largest on its own cell of the strip" : ""}.`)], answer,
   };
 }
 
-// A layer on several numbers: the stream before and behind it.
+// A layer on several numbers: the stream before and after it.
 function wideStep(at) {
   const { stage, run, which, layer, before, after, type } = at, fired = run.active[which][layer];
   const kinds = { affine: "an affine map" + (type.relu ? " and max(0, ·)" : ""), residual: "a block that adds to the stream", attention: "attention", embedding: "a table", pool: "the sum of all tokens", flatten: "all tokens, one after the other", threshold: "threshold units", "global-token": "one more token" };
@@ -221,12 +221,12 @@ function wideStep(at) {
   });
   return {
     title: stage.layers > 1 ? `${capital(stage.name)}: layer ${at.place + 1} of ${stage.layers}` : capital(stage.name), draw: () => element("div", { class: "scroll" }, table),
-    words: [say(`${capital(kinds[type.layer])}${fired ? `; ${fired.filter(Boolean).length} of its ${plural(fired.length, "unit")} act` : ""}. This stage ${stage.words || "is part of the network"}.${before.length === after.length ? " Changed numbers stand out." : ""}`)],
+    words: [paragraph(`${capital(kinds[type.layer])}${fired ? `; ${fired.filter(Boolean).length} of its ${plural(fired.length, "unit")} act` : ""}. This stage ${stage.words || "is part of the network"}.${before.length === after.length ? " Changed numbers are highlighted." : ""}`)],
     answer: at.layer === at.memory.network.layers.length - 1 ? run.answers[which] : undefined,
   };
 }
 
-// The names of all steps of a row, each with what its stage gave.
+// The names of all steps of a row, each with its stage's output.
 function chaptersOf({ memory, run, which }, names = {}) {
   let layer = -1;
   const value = () => { const z = run.traces[which][layer]; return z.length === 1 ? roughText(z[0]) : ""; };
@@ -257,7 +257,7 @@ function makePlayer(root, { answerWords, onStep = () => {} }) {
     root.hidden = !steps[at];
     if (!steps[at]) return;
     const step = steps[at].open(), now = steps[at].chapter;
-    const groups = new Map(); // a line for building and one for asking, where there are both
+    const groups = new Map(); // a line for building and one for queries, where both exist
     chapters.forEach((chapter, k) => {
       const button = element("button", { type: "button", class: "chapter" + (k === now ? " current" : k < now ? " done" : ""), "aria-current": k === now ? "step" : null }, chapter.name, ...(chapter.value ? [element("small", {}, chapter.value)] : []));
       button.addEventListener("click", () => go(steps.findIndex((s) => s.chapter === k)));
@@ -299,7 +299,7 @@ function makePlayer(root, { answerWords, onStep = () => {} }) {
   });
   new ResizeObserver(() => { if (steps.length && Math.abs((stage.clientWidth || drawn) - drawn) > 8) draw(); }).observe(root);
   return {
-    // Steps are {chapter, open}; chapters are {name, value, group}, the value being what the stage gives.
+    // Steps are {chapter, open}; chapters are {name, value, group}, the value is the stage's output.
     load(newSteps, newChapters, start = 0) { steps = newSteps; chapters = newChapters; at = Math.min(start, Math.max(0, steps.length - 1)); show(); },
     clear() { stop(); steps = []; root.hidden = true; },
     get at() { return at; },

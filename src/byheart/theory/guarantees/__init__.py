@@ -1,8 +1,8 @@
-"""What every construction guarantees, as numbers computed before anything is built.
+"""The guarantees of all constructions, as numbers computed before anything is built.
 
 A guarantee is a function of the data and the construction's options alone: N, n, d, C, the task, how long the numbers
-are and how far apart. Builders state it, and `verify` derives it again from the data that it is handed, so no file can
-change it. Where there is no such function, or a file has options that it never takes, the guarantee is open, not kept.
+are and how far apart. Builders state it, and `verify` derives it again from the given data, so no file can
+change it. Where there is no such function, or a file has options that it never has, the guarantee is open, not kept.
 
     >>> from byheart.data.dataset.dataset import load
     >>> claim = guarantee("nilsson65", load(["ab", "ba", "bb"], [0, 1, 1]), {})
@@ -27,7 +27,7 @@ _PROMISES: dict[str, GuaranteeOf] = {}
 
 
 def guarantees(construction: str) -> Callable[[GuaranteeOf], GuaranteeOf]:
-    """Registers the decorated function as what `construction` guarantees: (data set, resolved options) -> claim."""
+    """Registers the decorated function as the guarantee of `construction`: (data set, resolved options) -> claim."""
 
     def add(function: GuaranteeOf) -> GuaranteeOf:
         _PROMISES[construction] = function
@@ -37,14 +37,14 @@ def guarantees(construction: str) -> Callable[[GuaranteeOf], GuaranteeOf]:
 
 
 def is_guaranteed(construction: str) -> bool:
-    """Whether something that is loaded says what the construction guarantees."""
+    """Whether a loaded module computes the construction's guarantee."""
     return construction in _PROMISES
 
 
 def guarantee(construction: str, dataset: Dataset, options: Mapping[str, Any]) -> Claim:
-    """What the construction guarantees for this data; an OptionError where it is unknown or never has such options."""
+    """Return the construction's guarantee for this data; an OptionError if it is unknown or excludes such options."""
     if construction not in _PROMISES:
-        raise OptionError(f"what the construction {construction!r} guarantees is not known here")
+        raise OptionError(f"the guarantee of the construction {construction!r} is unknown here")
     return _PROMISES[construction](dataset, options)
 
 

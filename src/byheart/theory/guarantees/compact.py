@@ -1,9 +1,9 @@
-"""What `compact` guarantees: what a memory may cost at most, from facts that are known before anything is built.
+"""The guarantee of `compact`: the largest cost of a memory, from facts that are known before anything is built.
 
     c1·sqrt(M·b) + c2·(length of ids) + c3:   M contexts, b bits per label
 
-with a token hash before it and a readout after it. The builder keeps it (it draws again, works harder, or gives up
-with a BuildError that says so), and a checker computes it again from the same facts, without the builder.
+with a token hash before it and a readout after it. The builder keeps it (it samples again, searches longer, or raises a
+BuildError), and a checker computes it again from the same facts, without the builder.
 
     >>> facts = CompactFacts(contexts=10_000, classes=2, sum_bits=3, inputs=1, token_bits=16, tokens=50_000)
     >>> compact_budget(facts, head="sign")
@@ -37,7 +37,7 @@ HASH_SPREAD = 14  # blocks of the token hash beyond the length of tokens
 CELL_LOSS = 0.26  # bits by which equal cells under a normal walk cost more than log2 C
 CELL_SPARE, CELL_SKEW = 0.1, 1.05  # bits that a walk into cells by frequency may cost more than they should, and times
 MOST_CELLS = 4096  # classes whose frequencies are looked at
-SKEW = 1.1  # times the entropy: what traps by frequency may cost more than they should
+SKEW = 1.1  # times the entropy: the excess cost of traps by frequency
 PHASE_FOLDS = 12.0  # parameters of the folds that a phase of traps has at least, however rare its label
 MOST_PHASES = 64  # classes up to which traps can be taken
 ABSTAIN_BIT = 5.0  # per bit of abstaining: few rows, too, need a walk that is long enough to end anywhere
@@ -47,7 +47,7 @@ SHORT = 1.8  # times: fewest bits instead of fewest parameters
 
 @dataclass(frozen=True)
 class CompactFacts:
-    """What the budget depends on; `of` reads it off a data set."""
+    """The inputs of the budget; `of` reads them from a data set."""
 
     contexts: int
     classes: int
@@ -58,7 +58,7 @@ class CompactFacts:
     pooled: bool = False  # a set: no attention
     started: bool = False  # a start token: prefixes without positions
     summed: bool = False  # symbols: a token and the sum of its row distinguish all contexts, so nothing needs hashing
-    prefixes: bool = False  # read by means: hashed longer than need be, so that ids do not stand in clusters
+    prefixes: bool = False  # read by means: hashed longer than need be, so that ids do not form clusters
     drawn_bits: int = 0  # vectors: how much of the length a random projection may take
     frequencies: tuple[int, ...] = ()  # how often each label occurs; empty where only the number of classes is known
 
@@ -101,7 +101,7 @@ class CompactFacts:
 
     @property
     def table(self) -> float:
-        """Parameters of a block that gives every token a value, which may take the place of the folds."""
+        """Parameters of a block that gives every token a value, which may replace the folds."""
         return inf if self.prefixes else 3.0 * self.tokens + 1
 
     @property
@@ -131,7 +131,7 @@ class CompactFacts:
 
     @property
     def plain_bits(self) -> float:
-        """Length of ids of tokens that are not hashed: the sum stands above the token."""
+        """Length of ids of tokens that are not hashed: the sum is above the token."""
         return 2.0 * self.token_bits + self.sum_bits + 6
 
 
@@ -154,8 +154,8 @@ ODD = 0x9E3779B97F4A7C15  # a word that spreads
 def sums_differ(dataset: Dataset) -> bool:
     """Whether token and sum over the row (for sets the sum) distinguish all contexts of symbols, tokens being numbered.
 
-    In words that wrap around: what differs there differs. Prefixes are read by means, whose ids stand in clusters
-    where nothing is hashed, and vectors may stand in clusters themselves; for them the answer is no.
+    In words that wrap around: ids that differ there differ. Prefixes are read by means, whose ids form clusters
+    where nothing is hashed, and vectors may form clusters themselves; for them the answer is no.
 
     >>> from byheart.data.dataset.dataset import load
     >>> sums_differ(load(["ab", "ba"], [0, 1], positions=False)), sums_differ(load(["add", "bcd"], [0, 1]))
@@ -166,7 +166,7 @@ def sums_differ(dataset: Dataset) -> bool:
         return False
     columns = dataset.inputs.points.numerators
     weights = np.array((1, len(symbols) + 1)[: columns.shape[1]], dtype=np.int64)
-    words = np.append(columns.astype(np.int64) @ weights, 0).astype(np.uint64)  # the last one stands for absent tokens
+    words = np.append(columns.astype(np.int64) @ weights, 0).astype(np.uint64)  # the last one is for absent tokens
     sums = np.zeros(len(dataset.inputs.index), dtype=np.uint64)
     for column in dataset.inputs.index.T:
         sums += words[column]
@@ -261,7 +261,7 @@ MOST_ABSTAIN_BITS = 64
 
 @guarantees("compact")
 def compact(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
-    """The budget, which the builder keeps: it draws again, works harder, or gives up and says so."""
+    """Return the budget. The builder keeps it: it samples again, searches longer, or raises an error."""
     head = choice(options, "head", "value", "logits", "sign")
     objective = choice(options, "objective", "parameters", "bits", "depth")
     attention = choice(options, "attention", "uniform", "softmax", "hardmax")

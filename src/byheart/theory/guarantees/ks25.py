@@ -1,9 +1,9 @@
-"""What KS25's constructions guarantee, for constants as in the paper and for constants as the data needs them.
+"""The guarantees of KS25's constructions, with the paper's constants and with constants measured on the data.
 
 constants=paper: the theorem's numbers for N, n, d, C, r and δ, from `byheart.theory.theorems`.
 
-constants=measured: the same sums, with facts of the data in place of the theorem's worst case. A `Part` is a memory
-of some entries, with keys of ρ bits and labels of c bits; what is known before building bounds all three:
+constants=measured: the same sums, with facts of the data instead of the theorem's worst case. A `Part` is a memory
+of some entries, with keys of ρ bits and labels of c bits; facts that are known before building bound all three:
 
 - distinct multisets and contexts instead of N and nN;
 - points on a grid of s₁ × … × s_d go to a line by mixed radix, with keys up to 2·∏ s_j + 2 (below Lemma C.2's R);
@@ -103,7 +103,7 @@ class Part:
 
     @property
     def line_bits(self) -> int:
-        """Weights of the line on which the keys stand: at most twice as long as the largest key."""
+        """Weights of the line of the keys: at most twice as long as the largest key."""
         return 2 * self.key_bits
 
 
@@ -308,13 +308,13 @@ def least_depth(need: Need, form: str) -> int:
 
 def too_shallow(depth: int, what: str, least: int) -> OptionError:
     return OptionError(
-        f"depth={depth}: {what} may take {least} layers for a single entry (a few less once they are built); "
+        f"depth={depth}: {what} may need {least} layers for a single entry (a few less once they are built); "
         f"the least that can be guaranteed is depth={least}"
     )
 
 
 def lanes_guarantee(depth: int, lanes: int, d: int, form: str, bits: int, attention: int = 1) -> dict[str, int]:
-    """What a network of this depth with so many lanes has at most; `bits` are those of the projection."""
+    """Return the bounds of a network of this depth with so many lanes; `bits` are those of the projection."""
     stream = STREAM + (STREAM - 2) * (lanes - 1)
     width = TRANSFORMER_WIDTH * lanes
     maps = max(stream, width) * (d + 4 * theorems.HEAD * attention + 2 + (attention > 1))  # two share a global token
@@ -325,7 +325,7 @@ def lanes_guarantee(depth: int, lanes: int, d: int, form: str, bits: int, attent
 
 LANE_FORMULAS = {
     "width": "14 per lane",
-    "depth": "as asked for",
+    "depth": "as requested",
     "parameters": "depth times a dense layer or block of all lanes, plus the maps: O(N²/L³)",
     "nonzero": "V22's Õ(N/L): at most 70 weights per lane and layer or block, about 4MN/L² lanes (plain: 36MN/L²)",
     "max_bits": "a word has at most as many bits as the depth, and a key more; or the projection's bits",
@@ -356,7 +356,7 @@ def bounded_by(options: Mapping[str, Any], paper: bool) -> int | None:
 
 UNIFORM_FORMULAS = {
     "depth": "2L layers: an attention layer and a feed-forward layer in each of L blocks",
-    "blocks": "L, which is what KS25 calls the depth (Section 3.2): the guaranteed depth of the blocks in other shapes",
+    "blocks": "L, KS25's depth (Section 3.2): the guaranteed depth of the blocks in other shapes",
 }
 SHAPE_FORMULA = "eq. (4), md + L(4msH + 2mq + q + m) + m, m = 10 (without E_in m = d), s = H = 1, q = 14, L blocks"
 
@@ -368,7 +368,7 @@ def in_other_shape(found: Guarantee, d: int, uniform: bool, mapped: bool) -> Gua
     Guarantee(width=14, depth=200, parameters=34450, max_bits=40)
     """
     m, blocks = (STREAM, found.depth - 1) if mapped else (d, found.depth)
-    heads = blocks if uniform else 1  # the averaging layer shares the block behind it
+    heads = blocks if uniform else 1  # the averaging layer shares the block after it
     parameters = (m * d if mapped else 0) + dense_blocks(blocks, m) + heads * 4 * m + m
     return Guarantee(max(found.width, m), blocks + heads, parameters, found.max_bits + (not mapped))
 
@@ -392,7 +392,7 @@ def ks25_sparse(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
 
 
 def token_id_count(dataset: Dataset) -> int:
-    """omega: how many token ids there are, the padding among them; with positions on, symbol and place together."""
+    """omega: how many token ids there are, the padding among them; with positions on, symbol and position together."""
     codes = len(dataset.encoder.symbols or ()) + 1
     return codes * (dataset.encoder.length if dataset.encoder.positions else 1)
 
@@ -446,12 +446,12 @@ def ks25_sets(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
 
 @guarantees("ks25-limited")
 def ks25_limited(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
-    """Theorem F.1 for the B that was chosen; a limit on bits that was asked for is guaranteed, too."""
+    """Theorem F.1 for the B that was chosen; a requested limit on bits is guaranteed, too."""
     form, paper = _style(options)
     s, B, most = setting_of(dataset), options.get("bits_parameter"), options.get("max_bits")
     _task(dataset, Task.NEXT_TOKEN)
     if type(B) is not int or not 1 <= B <= isqrt(s.N) or not isinstance(most, int | None):
-        raise OptionError(f"bits_parameter={B!r} and max_bits={most!r} are not what ks25-limited records")
+        raise OptionError(f"bits_parameter={B!r} and max_bits={most!r} are not recorded by ks25-limited")
     if paper:
         found = theorems.limited_bits(s, B, form)
     else:
@@ -463,6 +463,6 @@ def ks25_limited(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
         claim = replace(
             claim,
             bounds={**claim.bounds, "max_bits": most},
-            formulas={**claim.formulas, "max_bits": "the largest length that was asked for"},
+            formulas={**claim.formulas, "max_bits": "the requested largest length"},
         )
     return claim

@@ -1,4 +1,4 @@
-"""What the decoders of M24 guarantee: the parameters of Theorems 5 and 7 for one neuron per context.
+"""The guarantees of the decoders of M24: the parameters of Theorems 5 and 7 for one neuron per context.
 
 With an activation that has no limits (GELU) or neurons in their contexts' directions the dimension is found on the way,
 and the smallest decoder is searched for: these guarantee no size.

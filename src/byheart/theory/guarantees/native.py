@@ -1,4 +1,4 @@
-"""What `native` guarantees: exact floats in any order of evaluation, and a budget of parameters.
+"""The guarantee of `native`: exact floats in any order of evaluation, and a budget of parameters.
 
 The budget counts a memory that is a little worse than the one that is built. K contexts with t label and fingerprint
 bits go into 2^b buckets; p is the mantissa, w = 43 (float64) or 15 (float32) the bits of a word:
@@ -11,14 +11,14 @@ bits go into 2^b buckets; p is the mantissa, w = 43 (float64) or 15 (float32) th
 
     budget = min over b of (2W + 1)·U + W·B + front + tokens
 
-A hidden unit has 2W + 1 numbers, a block W biases; attention and, for prefixes, gated sums stand in front, and tokens
-take W numbers per id of the table or some folds of a vector. Reasons of the constants: a step of a chain takes two
-units, three where it rescales, and the scan one more per label bit; a selector's block holds at least 16 buckets; 10
-bits more than 2·log2 K are what the builder may add to ids that collide; R is the length of the sum that is folded
+A hidden unit has 2W + 1 numbers, a block W biases; attention and, for prefixes, gated sums come before, and tokens
+need W numbers per id of the table or some folds of a vector. Reasons of the constants: a step of a chain needs two
+units, three where it rescales, and the scan one more per label bit; a selector's block serves at least 16 buckets; 10
+bits more than 2·log2 K are reserved for ids that collide; R is the length of the sum that is folded
 away at the end.
 
 Only cap is not a count: that every load stays below it, often enough for some of 60 draws, was computed for K from 1 to
-30,000 and every b (`tests/theory/test_guarantees.py`). The builder takes the cheapest b and Z for its own estimate of
+30,000 and every b (`tests/theory/test_guarantees.py`). The builder chooses the cheapest b and Z for its own estimate of
 the loads, so its plan should be below the budget; where it is not, it raises a BuildError.
 
 objective=speed looks for the fewest blocks however wide they are, so no number of parameters is guaranteed for it.
@@ -47,7 +47,7 @@ LEAST_SCALE = {53: 4, 24: 2}  # folds of a chain between two rescalings, at leas
 MOST_CHAINS = 12
 MOST_BUCKET_BITS = 16
 SPARE_BITS = 10  # by which the builder lengthens ids that collide, at most
-IDLE_BITS = 2  # highest bits of a vector's number, which its folds need as room and the first hash bits find empty
+IDLE_BITS = 2  # highest bits of a vector's number, reserved for its folds and empty for the first hash bits
 SELECTOR_BLOCK = 16  # buckets in a block of the selector, at least
 
 
@@ -121,7 +121,7 @@ def wanted_bits(keys: int, abstain_bits: int = 0) -> float:
 
 @dataclass(frozen=True)
 class NativeFacts:
-    """What the budget depends on; `of` reads it off a data set."""
+    """The inputs of the budget; `of` reads them from a data set."""
 
     mantissa: int
     mixing: Mixing

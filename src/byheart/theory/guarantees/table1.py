@@ -1,4 +1,4 @@
-"""What the constructions of KS25's Table 1 guarantee, from the data alone.
+"""The guarantees of the constructions of KS25's Table 1, from the data alone.
 
 Feed-forward networks read the whole row: V distinct rows of D = n·d numbers (n·e where symbols get an embedding of
 dimension e). Norms and distances of rows follow from those of tokens: ‖row‖² ≤ n·r², and different rows are δ apart.
@@ -141,10 +141,10 @@ def nilsson65(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
 
 @guarantees("baum88")
 def baum88(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
-    """Two threshold units for every row outside the largest class: what holds without general position.
+    """Two threshold units for every row outside the largest class: valid without general position.
 
     Baum's 2·⌈N_c / D⌉ per class needs rows in general position, which symbols never are; a note of the construction
-    says how many hyperplanes the theorem would have had.
+    states the number of hyperplanes in the theorem.
     """
     _only(dataset, Task.NEXT_TOKEN)
     e = options.get("embedding", 8)
@@ -160,7 +160,7 @@ def baum88(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
         Ref("B88", "Theorem 1"),
         {"width": hidden, "depth": 1, "parameters": hidden * (dimension + 2) + 1 + embedded},
         {
-            "width": "h = 2 for every row outside the largest class: a hyperplane holds at least one row",
+            "width": "h = 2 for every row outside the largest class: a hyperplane contains at least one row",
             "depth": "one hidden layer",
             "parameters": "h(n·d + 1) + h + 1, and the embedding of symbols",
         },
@@ -222,31 +222,31 @@ def cheapest_cut(count: int, bits: int, form: str, groups: Sequence[int] | None 
 
 
 def _step_costs(bits: int, form: str) -> tuple[int, int]:
-    """Parameters of one step (a group, a word) and of reading one place of a word."""
+    """Parameters of one step (a group, a word) and of reading one position of a word."""
     if form == "plain":
         return STEP_PARAMETERS, dense_layers(_place_layers(bits), PARK_WIDTH)
     return dense_blocks(1, PARK_STREAM, LOOK_UNITS), bits * dense_blocks(1, PARK_STREAM, SCAN_UNITS)
 
 
 def _place_layers(bits: int) -> int:
-    """Every bit of a word is taken off twice, in two layers; three layers ask whether the place is the one."""
+    """Every bit of a word is subtracted twice, in two layers; three layers compare the position."""
     return 4 * bits + 3
 
 
 def table_length(count: int, group: int) -> int:
-    """M = K·N + 1 places always leave a shift without collision."""
+    """M = K·N + 1 cells always leave a shift without collision."""
     return group * count + 1
 
 
 def longest_table(count: int, group: int) -> int:
-    """The most places that the builder tries, where keys of one group meet modulo M."""
+    """Return the most cells that the builder tries, where keys of one group meet modulo M."""
     least = table_length(count, group)
     return least + least // 8 + 64
 
 
 @guarantees("park21")
 def park21(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
-    """P21, Theorem 1, in our reconstruction: groups, halvings and words are steps, then places are read one by one."""
+    """P21, Theorem 1, in our reconstruction: groups, halvings and words are steps, then bits are read one by one."""
     form = choice(options, "form", *PARK_FORMS)
     flat = FlatFacts.of(dataset)
     bits = max(1, (dataset.C - 1).bit_length())
@@ -257,7 +257,7 @@ def park21(dataset: Dataset, options: Mapping[str, Any]) -> Claim:
 
 
 def _park_plain(dataset: Dataset, flat: FlatFacts, cut: Cut, bits: int) -> tuple[dict[str, int], dict[str, str]]:
-    """Width 3. What was raised to keep steps ascending (shifts by M, words by their length) is halved away, too."""
+    """Width 3. Offsets that keep steps ascending (shifts by M, words by their length) are halved away, too."""
     key_bits = line_key_bits(flat.points, flat.cloud)
     groups, longest = -(-flat.count // cut.group), longest_table(flat.count, cut.group)
     steps, tags = _park_steps(flat.count, key_bits, cut)
@@ -274,7 +274,7 @@ def _park_plain(dataset: Dataset, flat: FlatFacts, cut: Cut, bits: int) -> tuple
         "width": "3, the theorem's",
         "depth": "1 + 2·(N/K groups + log2(R/M + N/K) halvings + M/B words + log2(M/B) halvings) + (4c + 3)·B + 2c, "
         "M up to 9/8·(K·N + 1) + 64",
-        "parameters": "10 per group, word and halving, 12 per layer behind them; n·d for the input",
+        "parameters": "10 per group, word and halving, 12 per layer after them; n·d for the input",
         "max_bits": "a word and the number of words, or a key, with the fraction bits of data and projection",
     }
 

@@ -23,7 +23,9 @@ from byheart.checkpoints.proof.recall.stream import SignStream, hull, normed, re
 from byheart.checkpoints.proof.recall.updates import Writing, attended, write_channels
 from byheart.checkpoints.proof.recall.words import read_words
 from byheart.checkpoints.proof.storage import storage
+from byheart.checkpoints.proof.tensors import open_tensors
 from byheart.checkpoints.suite.features.recall import recall_files, recall_lexicon
+from tests.checkpoints.proof.folders import edit_tensor
 
 Tensors = dict[str, np.ndarray]
 LAYER, EMBED = "model.layers.", "model.embed_tokens.weight"
@@ -282,3 +284,27 @@ def test_winners_share_the_weight_and_writing_needs_a_function() -> None:
         write_channels(stream, [(values, matrix)], {}, store)
     with pytest.raises(Undecided, match="function's sign"):
         write_channels(stream, [(values, matrix)], {0: Writing("x", (1,), lambda s: s[1])}, store)
+
+
+@pytest.mark.parametrize("type_, size", [("float16", 6e4), ("float32", 3e38), ("bfloat16", 3e38)])
+@pytest.mark.parametrize("names, output", [
+    (("self_attn.v_proj",), "self_attn.o_proj"), (("mlp.gate_proj", "mlp.up_proj"), "mlp.down_proj"),
+])  # fmt: skip
+def test_what_nothing_reads_must_stay_finite(
+    names: tuple[str, ...], output: str, type_: str, size: float, folder: Path, tmp_path: Path
+) -> None:
+    """A value or a unit that nothing reads still makes inf * 0 = NaN in stock Transformers."""
+    edited = tmp_path / "edited"
+    shutil.copytree(folder, edited)
+    read = open_tensors(folder / "model.safetensors").read(f"{LAYER}1.{output}.weight").any(0)
+    rows = len(open_tensors(folder / "model.safetensors").read(f"{LAYER}1.{names[0]}.weight"))
+    idle = int(np.flatnonzero(~read.reshape(-1, rows).any(0))[0])
+
+    def enlarge(values: np.ndarray) -> np.ndarray:
+        values[idle, :16] = size
+        return values
+
+    for name in names:
+        edit_tensor(edited, f"{LAYER}1.{name}.weight", enlarge)
+    found = certify_recall(edited, (type_,))
+    assert found.verdict is Verdict.UNDECIDED and "beyond the range" in found.reason, found.reason

@@ -28,7 +28,7 @@ def read_shape(
     hidden, heads, layers = r.integer("hidden_size"), r.integer("num_attention_heads"), r.integer("num_hidden_layers")
     kv_heads = r.integer("num_key_value_heads", kv_heads or heads)
     head_dim = r.integer("head_dim", head_dim or -(-hidden // heads))
-    activation = _gemma_activation(r) if gelu else _one_step(r, "hidden_act", "silu")
+    activation = _gemma_activation(r, family) if gelu else _one_step(r, "hidden_act", "silu")
     window = r.left.pop("sliding_window", window)
     kinds = r.left.pop("layer_types", None)
     if kinds is not None and kinds != ["full_attention"] * layers:
@@ -41,6 +41,11 @@ def read_shape(
         raise Undecided(f"config.json: sliding_window = {window!r} has no meaning in {family}")
     if family == "phi3" and not count(r.left.pop("original_max_position_embeddings", 4096)):
         raise Undecided("config.json: original_max_position_embeddings is not an integer")
+    rotary = r.rotary(head_dim, theta, whole=whole)
+    if family == "phi3" and rotary.scaling is not None:
+        raise Undecided(
+            "config.json: phi3 reads original_max_position_embeddings of its own; the proof knows no scaling"
+        )
     return Shape(
         family,
         r.integer("vocab_size"),
@@ -54,7 +59,7 @@ def read_shape(
         r.number("rms_norm_eps", eps),
         activation,
         r.flag("tie_word_embeddings", tied),
-        r.rotary(head_dim, theta, whole=whole),
+        rotary,
         window,
         experts=r.integer("num_local_experts", 8) if experts else 0,
         experts_used=r.integer("num_experts_per_tok", 2) if experts else 0,
@@ -69,8 +74,12 @@ def _one_step(r: ConfigReader, key: str, default: str) -> str:
     return r.activation(key, default)
 
 
-def _gemma_activation(r: ConfigReader) -> str:
-    """Versions of the reference implementation differ in which of two keys they read: both must name the same."""
+def _gemma_activation(r: ConfigReader, family: str) -> str:
+    """Versions of the reference implementation differ in which of two keys they read: both must name the same.
+    Gemma's `hidden_activation` may be null; that of Gemma 3 may not."""
+    named = r.left.get("hidden_activation", "gelu_pytorch_tanh")
+    if (not isinstance(named, str) and (named is not None or family != "gemma")) or named == "":
+        raise Undecided(f"config.json: hidden_activation = {named!r}: stock Transformers does not run this value")
     read = {r.activation(key, "gelu_pytorch_tanh") for key in ("hidden_act", "hidden_activation") if r.left.get(key)}
     r.left.pop("hidden_activation", None)
     if read - {"gelu_tanh"}:

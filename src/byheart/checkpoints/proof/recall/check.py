@@ -257,6 +257,8 @@ class RecallProof:
 
     def _values(self, linear: Linear, x: SignStream) -> SmallRows:
         rows = read_rows(linear, x)
+        # Also values that nothing reads: inf * 0 is NaN.
+        finite(linear.name, rows.size, self.store.largest)
         return by_head(rows.maybe(self.store) if self.stored else rows, self.shape.heads, self.shape.kv_heads)
 
     def _choices(self, layer: Layer, y: SignStream) -> list[list[tuple[SmallRows, Linear]]]:
@@ -264,7 +266,9 @@ class RecallProof:
         experts = [(activated(e, y, self.shape.activation, self.store, self.stored), e.down) for e in layer.mlp.experts]
         if layer.mlp.router is None:
             return [experts]
-        pairs = _router_pairs(read_rows(layer.mlp.router, y), self.shape)
+        logits = read_rows(layer.mlp.router, y)
+        finite(logits.name, logits.size, self.store.largest)
+        pairs = _router_pairs(logits, self.shape)
         weight = self.store.maybe(*rounding.router_weights(np.array(1.0), np.array(1.0)))
         return [[(experts[e][0].times(*weight).maybe(self.store), experts[e][1]) for e in pair] for pair in pairs]
 
@@ -399,6 +403,7 @@ def head_normed(rows: SmallRows, linear: Linear, norm: Norm, x: SignStream, head
         size = np.abs(constant) + np.abs(symbols).sum(1)
         radius = (rows.hi - rows.lo)[part].max(1)
         moved = moved + float((2 * size * radius + radius**2).sum())
+        finite(f"{norm.name}: a sum of squares", np.array(centre + moved))
         least, _ = rounding.inverse_root(np.array(0.0), np.array(centre + moved), dims, 2 * norm.eps, None)
         _, most = rounding.inverse_root(
             np.array(max(centre - moved, 0.0)), np.array(centre + moved), dims, norm.eps / 2, None

@@ -15,7 +15,7 @@ import numpy as np
 from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.decoder import Linear, Norm
-from byheart.checkpoints.proof.storage import Array, Storage, in_float32
+from byheart.checkpoints.proof.storage import Array, Storage, finite, in_float32
 
 MOST = 3
 COMBINATIONS = 1 - 2 * ((np.arange(2**MOST)[:, None] >> np.arange(MOST)) & 1).astype(np.float64)  # (8, 3) signs
@@ -72,6 +72,7 @@ def norm_factor(stream: SignStream, norm: Norm) -> tuple[float, float]:
     if norm.bias is not None or norm.centred or (norm.weight < 0).any():
         raise Undecided(f"{norm.name}: the proof of recall knows RMSNorm with weights that are not negative")
     count = len(stream.lo)
+    finite(f"{norm.name}: a sum of squares", (stream.hi**2).sum())
     squares = rounding.widened((stream.lo**2).sum(), (stream.hi**2).sum())
     least, most = rounding.inverse_root(*squares, count, norm.eps, None)
     return float(least), float(most)
@@ -128,6 +129,7 @@ def read_rows(linear: Linear, stream: SignStream) -> SmallRows:
             low[r] += np.minimum(a, b)
             high[r] += np.maximum(a, b)
     total = np.abs(weight) @ stream.hi + np.abs(bias)
+    finite(f"{linear.name}: a sum", total)
     slack = rounding.dot((weight != 0).sum(1) + (bias != 0), total)[:, None]
     return SmallRows(linear.name, tuple(channels), *in_float32(low - slack, high + slack))
 

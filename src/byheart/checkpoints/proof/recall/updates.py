@@ -15,7 +15,7 @@ from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.decoder import Expert, Linear
 from byheart.checkpoints.proof.recall.stream import SignStream, SmallRows, combinations, read_rows, union_of
-from byheart.checkpoints.proof.storage import Array, Storage, in_float32
+from byheart.checkpoints.proof.storage import Array, Storage, finite, in_float32
 
 Signs = dict[int, float]
 LOUD, SILENT = 4.0, -10.0  # gates between them are refused
@@ -71,6 +71,9 @@ def activated(expert: Expert, stream: SignStream, activation: str, store: Storag
         low, high = store.maybe(low, high)
     product = in_float32(np.minimum(low * up.lo, low * up.hi), np.maximum(high * up.hi, high * up.lo))
     units = SmallRows(expert.gate.name, gate.channels, *product)
+    # Also of idle units: inf * 0 is NaN.
+    for rows in (gate, up, units):
+        finite(rows.name, rows.size, store.largest)
     return units.maybe(store) if stored else units
 
 
@@ -160,8 +163,10 @@ def _sum(
             weight = float(matrix.weight[channel, unit])
             ends = sorted(weight * value for value in rows.at(int(unit), signs))
             a, b, total = a + ends[0], b + ends[1], total + max(abs(ends[0]), abs(ends[1]))
+        finite(matrix.name, np.array(total), store.largest)
         slack = float(rounding.dot(np.array(len(units)), np.array(total)))
         added = store.maybe(np.array([a - slack]), np.array([b + slack]))
         low, high = low + float(added[0][0]), high + float(added[1][0])
+    finite(f"channel {channel}", np.array([abs(low), abs(high)]), store.largest)
     found = store.maybe(*in_float32(np.array([low]), np.array([high])))
     return float(found[0][0]), float(found[1][0])
