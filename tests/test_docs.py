@@ -19,7 +19,6 @@ from click.testing import CliRunner
 import byheart
 import byheart.plots
 from byheart import pages
-from tests.report.conftest import chromium as chromium
 
 PROJECT = Path(__file__).parent.parent
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]

@@ -59,7 +59,7 @@ def test_a_loaded_memory_does_not_look_proved(tmp_path):
 def test_bounds():
     found = byheart.lower_bound(N=1000, n=8, d=4, C=16)
     text = checked(found._repr_html_())
-    assert "What 1,000 rows of 8 tokens with 16 classes need" in text
+    assert "Lower bounds for 1,000 rows of 8 tokens with 16 classes" in text
     assert all(bound.sentence in text for bound in found.bounds)
     strongest = found.strongest("parameters")
     assert f"at least {strongest.value:,} parameters" in checked(strongest._repr_html_())

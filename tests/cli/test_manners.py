@@ -122,7 +122,7 @@ def test_completion(words, expected):
 
 
 def test_interrupting_leaves_no_file(tmp_path):
-    rows = "".join(f"{k:06d},{k % 7}\n" for k in range(4000))
+    rows = "".join(f"{k:06d},{k % 7}\n" for k in range(40_000))
     (tmp_path / "big.csv").write_text("name,label\n" + rows)
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "memorize", "big.csv", "-o", "big", "--construction", "ks25", "--quiet"],

@@ -84,7 +84,7 @@ def memorize_graded(
         OptionError: for options that do not exist or do not fit.
         DataError: for documents that cannot be used.
 
-    >>> memory = memorize_graded(["to be or not", "to be is to do"], tokens="words")
+    >>> memory = memorize_graded(["to be or not", "to be is to do"], tokens="words", margins={0: 6.0})
     >>> memory.lexicon.decode([int(memory.log_probs(memory.members[0].ids[:3])[-1].argmax())])
     ' or'
     """

@@ -17,7 +17,7 @@ from byheart.checkpoints.suite.features.recall import oracle_source, recall_file
 from byheart.checkpoints.suite.features.recall_prompts import absent, needle
 from byheart.checkpoints.windows.recall import RecallFunction
 from byheart.cli import commands
-from byheart.errors import OptionError
+from byheart.errors import DataError, OptionError
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_a_fixture_is_proved_measured_and_verified(tmp_path: Path) -> None:
 
 
 def test_verify_without_data_needs_a_recall_folder(tmp_path: Path) -> None:
-    result = CliRunner().invoke(commands, ["verify", str(tmp_path)])
-    assert result.exit_code == 2 and "DATA" in result.output
+    error = CliRunner().invoke(commands, ["verify", str(tmp_path)], standalone_mode=False).exception
+    assert isinstance(error, DataError) and "DATA" in str(error)
 
 
 @pytest.mark.slow
