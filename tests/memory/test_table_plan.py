@@ -26,7 +26,12 @@ def test_texts_are_cut_by_the_size_of_the_result():
     assert {column.cutting.name for plan in wide for column in plan.front.columns} == {"whole cells"}
 
 
-@pytest.mark.parametrize("name", ["postal_codes", "ouis", "two_keys"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("postal_codes", marks=SLOW), pytest.param("ouis", marks=SLOW), "two_keys"]
+)
 def test_estimates_are_within_five_percent_of_the_written_file(name):
     table = KINDS[name]()
     columns = dict(zip(table.columns, map(list, zip(*table.rows, strict=True)), strict=True))
