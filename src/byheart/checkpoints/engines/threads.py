@@ -22,7 +22,7 @@ def single_thread() -> Iterator[None]:
     """
     with ExitStack() as stack:
         try:
-            from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+            from threadpoolctl import threadpool_limits
         except ImportError:
             pass
         else:
