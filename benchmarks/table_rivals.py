@@ -1,10 +1,11 @@
 """A table with one text key beside its rivals: bytes, load, one query, 10,000 queries, and unknown keys.
 
-    python benchmarks/table_rivals.py [ROWS] [LABELS]                  default: 42789 62
+    python benchmarks/table_rivals.py [ROWS] [LABELS] [text|whole]     default: 42789 62 text
 
 The table has keys like postal codes and labels that follow their beginnings, as states do. Every rival runs in one
 process and one thread, on the same keys, and each figure is the best of several runs in turns. A rival whose package is
-not installed is named and skipped. The output is the Markdown table of docs/deploy.md.
+not installed is named and skipped. With `whole`, keys are whole numbers and the rivals are ONNX graphs alone. The
+output is the Markdown table of docs/deploy.md.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from onnx import TensorProto, helper
 from byheart.memory.deploy import deploy
 
 TURNS, MANY = 5, 10_000
+STRING, INT64 = TensorProto.STRING, TensorProto.INT64
 Query = Callable[[list[str]], Any]
 
 
@@ -61,26 +63,29 @@ def session(path: Path) -> Any:
 
 
 def by_session(path: Path) -> Callable[[], Query]:
-    """A loader of an ONNX file with one text input."""
+    """A loader of an ONNX file with one input."""
 
     def load() -> Query:
         opened = session(path)
         name = opened.get_inputs()[0].name
-        return lambda keys: opened.run(None, {name: np.array(keys, dtype=object)})
+        kind = object if opened.get_inputs()[0].type == "tensor(string)" else np.int64
+        return lambda keys: opened.run(None, {name: np.array(keys, dtype=kind)})
 
     return load
 
 
 def label_encoder(table: dict[str, str], path: Path) -> Rival:
     """The graph that an engineer writes by hand: one LabelEncoder node from keys to labels."""
+    keys = list(table)
+    listed = {"keys_strings": keys} if isinstance(keys[0], str) else {"keys_int64s": keys}
     node = helper.make_node(
         "LabelEncoder", ["key"], ["label"], domain="ai.onnx.ml",
-        keys_strings=list(table), values_strings=list(table.values()), default_string="<unknown>",
+        values_strings=list(table.values()), default_string="<unknown>", **listed,
     )  # fmt: skip
     graph = helper.make_graph(
         [node], "table",
-        [helper.make_tensor_value_info("key", TensorProto.STRING, ["batch"])],
-        [helper.make_tensor_value_info("label", TensorProto.STRING, ["batch"])],
+        [helper.make_tensor_value_info("key", STRING if "keys_strings" in listed else INT64, ["batch"])],
+        [helper.make_tensor_value_info("label", STRING, ["batch"])],
     )  # fmt: skip
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 4)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
@@ -181,7 +186,8 @@ def decision_tree(table: dict[str, str], path: Path) -> Rival:
 def deployed(table: dict[str, str], path: Path, name: str, gets: str, **options: Any) -> Rival:
     """What `byheart deploy` writes."""
     columns = {"key": list(table), "label": list(table.values())}
-    deploy(columns, path, label="label", texts=["key"], progress=False, **options)
+    texts = ["key"] if isinstance(columns["key"][0], str) else []
+    deploy(columns, path, label="label", texts=texts, keep=["key"], progress=False, **options)
     return Rival(name, path, by_session(path), gets)
 
 
@@ -189,6 +195,15 @@ def rivals(table: dict[str, str], folder: Path) -> list[Rival]:
     """All rivals whose packages are installed; the others are named on standard error."""
     found = [
         deployed(table, folder / "lookup.onnx", "`byheart deploy`", "`<unknown>`, exact"),
+        deployed(
+            table, folder / "hashed.onnx", "`--unknown approximate`", "`<unknown>`, except 1 in 2¹⁶",
+            unknown="approximate",
+        ),
+        deployed(table, folder / "labels.onnx", "`--abstain-bits 0`", "some label, mostly", abstain_bits=0),
+    ]  # fmt: skip
+    if not isinstance(next(iter(table)), str):
+        return [*found, label_encoder(table, folder / "hand.onnx")]
+    found += [
         deployed(table, folder / "exact.onnx", "`--as network`", "`<unknown>`, exact", form="network"),
         deployed(
             table, folder / "near.onnx", "`--as network --unknown approximate`", "`<unknown>`, except 1 in 2¹⁶",
@@ -242,8 +257,11 @@ def measure(found: list[Rival], table: dict[str, str]) -> list[list[float]]:
 
 def main() -> None:
     """Print the table."""
-    count, labels = (int(text) for text in (sys.argv[1:] + ["42789", "62"][len(sys.argv) - 1 :]))
-    table = rows(count, labels)
+    given = sys.argv[1:] + ["42789", "62", "text"][len(sys.argv) - 1 :]
+    count, labels = int(given[0]), int(given[1])
+    table: dict[Any, str] = dict(rows(count, labels))
+    if given[2] == "whole":
+        table = {int(key): label for key, label in table.items()}
     with tempfile.TemporaryDirectory() as folder:
         found = rivals(table, Path(folder))
         print(f"{count:,} keys, {labels} labels\n")

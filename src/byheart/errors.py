@@ -91,7 +91,11 @@ class ExportError(ByheartError, ValueError):
     """A memory that cannot be written exactly in the requested format and type."""
 
 
-class MissingExtraError(ByheartError, ImportError):
+class MissingLibraryError(ByheartError, ImportError):
+    """A library is not installed; the message has the `pip install` line."""
+
+
+class MissingExtraError(MissingLibraryError):
     """An optional library is not installed; the message has the `pip install` line."""
 
     def __init__(self, feature: str, extra: str) -> None:

@@ -106,7 +106,7 @@ def _leave_with_parent() -> None:
 
 
 class SerialExecutor(Executor):
-    """Runs each call at once, in this process."""
+    """Run each call at once, in this process."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -130,8 +130,8 @@ class DaskExecutor(Executor):
                 Client(address, timeout="20s") if address else Client(n_workers=processes, threads_per_worker=1)
             )
         except (OSError, ValueError) as error:
-            said = " ".join(str(error).split())[:160]
-            raise OptionError(f"--executor dask:{address}: no scheduler answers there ({said})") from None
+            reply = " ".join(str(error).split())[:160]
+            raise OptionError(f"--executor dask:{address}: no scheduler answers there ({reply})") from None
         self.executor = self.client.get_executor()
         atexit.register(self.client.close)
 

@@ -26,6 +26,7 @@ CARD = f"border:{LINE};{EDGE};padding:.5em .9em;display:inline-block;max-width:1
 CELL = (
     f"padding:.15em .7em .15em 0;border:0;border-bottom:{LINE};background:none;text-align:{{side}};vertical-align:top"
 )
+# Rows and characters of a card.
 MOST_ROWS, MOST_TEXT = 40, 400
 
 

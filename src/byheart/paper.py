@@ -33,7 +33,17 @@ PAPERS = {
 
 
 def cite(short: str, citation: str) -> str:
-    """Makes a paper known under a short name: for a theorem whose paper no other package quotes.
+    """Register a paper under a short name, for a theorem whose paper no other package quotes.
+
+    Args:
+        short: The name.
+        citation: Authors, title and year.
+
+    Returns:
+        The name, for `Ref`.
+
+    Raises:
+        KeyError: The name is another paper's.
 
     >>> cite("KS25", PAPERS["KS25"])
     'KS25'
@@ -88,9 +98,16 @@ _STATUS = {"theory": "a number", "certify": "checked"}  # what code of a package
 
 
 def implements(ref: Ref, statement: str, test: str, partly: str = "") -> Callable[[T], T]:
-    """Registers the decorated function or class as the code of `ref`; `test` is the path of its test file.
+    """Register the decorated function or class as the code of a statement.
 
-    `partly` states what is weaker here than in the paper.
+    Args:
+        ref: The label in the paper.
+        statement: The statement in words.
+        test: The path of its test file.
+        partly: What is weaker here than in the paper.
+
+    Returns:
+        The decorator, which returns the code unchanged.
     """
 
     def register(code: T) -> T:
@@ -103,7 +120,7 @@ def implements(ref: Ref, statement: str, test: str, partly: str = "") -> Callabl
 
 
 def state(ref: Ref, statement: str, status: str, *, code: str = "", test: str = "") -> None:
-    """Registers a statement whose code lies elsewhere (a dotted name), or that has none."""
+    """Register a statement whose code lies elsewhere (a dotted name), or that has none."""
     module, _, name = code.rpartition(".")
     _ENTRIES[ref, module, name] = Entry(ref, statement, module, name, test, status)
 

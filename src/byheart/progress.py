@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
 LOGGER = logging.getLogger("byheart")
-LOGGER.addHandler(logging.NullHandler())  # without it, warnings would go to standard error where nobody asked for a log
+LOGGER.addHandler(logging.NullHandler())  # without it, warnings would go to standard error where no log was requested
 
 PATIENCE = 2.0  # seconds before a stage is worth a bar
 
@@ -59,7 +59,7 @@ def timed(name: str, level: int = logging.INFO) -> Iterator[None]:
 
 
 def warn_left_out(what: str, counts: Mapping[str, int]) -> None:
-    """Logs how many rows are not in what was made, by reason.
+    """Log how many rows are not in what was made, by reason.
 
     >>> warn_left_out("rows", {"missing=drop": 0})
     """
@@ -191,7 +191,7 @@ def _display() -> RichProgress:
     from rich.text import Text
 
     class Pace(ProgressColumn):
-        """The rate, and how long it still takes; how long it has taken where nobody can know that."""
+        """The rate, and how long it still takes; how long it has taken where that is unknown."""
 
         def render(self, task: Task) -> Text:
             speed, left = task.finished_speed or task.speed, task.time_remaining

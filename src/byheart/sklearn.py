@@ -235,8 +235,8 @@ def _memorize(estimator: Any, X: np.ndarray, labels: list[int], conflicts: str) 
 def _as_parameters(message: str) -> str:
     """A message with the parameters of the estimator in place of flags.
 
-    >>> _as_parameters("choose --missing drop to leave these rows out, or --missing label")
-    "choose missing='drop' to leave these rows out, or missing='label'"
+    >>> _as_parameters("choose --missing drop to skip these rows, or --missing label")
+    "choose missing='drop' to skip these rows, or missing='label'"
     """
     message = message.replace("--conflicts first, majority or drop (in Python: conflicts=)", "conflicts=")
     return re.sub(r"--(missing|conflicts) ([a-z]+)", r"\1='\2'", message)
@@ -293,7 +293,7 @@ def _validated(estimator: Any, X: Any, reset: bool) -> np.ndarray:
 
 
 def _loses_digits(X: Any) -> bool:
-    """Whether one array of floats would round whole numbers: some are beyond 2^53 and stand beside decimals."""
+    """Whether one array of floats would round whole numbers: some are beyond 2^53 and occur beside decimals."""
     columns = [_numbers(column) for column in _columns_of(X)]
     if not columns or any(column is None for column in columns):
         return False
@@ -359,7 +359,7 @@ def _from_lists(rows: Any) -> Any:
 
 
 def _check_one_type(values: Any, name: str) -> None:
-    """Refuses values that an array would merge: 1, 1.0, True and "1" in one column, and 0.0 with -0.0 as classes."""
+    """Refuse values that an array would merge: 1, 1.0, True and "1" in one column, and 0.0 with -0.0 as classes."""
     if not hasattr(values, "__iter__") or (isinstance(values, np.ndarray) and values.dtype.kind not in "Of"):
         return
     entries = [plain(value) for value in (values.tolist() if isinstance(values, np.ndarray) else values)]

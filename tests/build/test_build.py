@@ -43,7 +43,7 @@ def build(name: str, case: Case, seed: int = 0) -> Memory:
 def test_memorizes_and_survives_its_file(name: str, case: Case, tmp_path) -> None:
     memory = build(name, case)
     assert memory.certificate.verdict == "proved", memory.certificate.reason
-    assert memory.certificate.promise == ("kept" if memory.claim.bounds or memory.claim.properties else "none")
+    assert memory.certificate.guarantee == ("kept" if memory.claim.bounds or memory.claim.properties else "none")
     assert memory.predict(case.sequences) == case.labels
     memory.save(tmp_path / "m.byheart")
     loaded = byheart.load(tmp_path / "m.byheart")

@@ -176,3 +176,22 @@ def test_absent_tokens_stay_absent() -> None:
     part = answering._part(inputs, 1, 2)
     assert part.points.count == 1 and part.index.tolist() == [[0, -1, -1]]
     assert np.array_equal(answering._part(inputs, 0, 3).index, inputs.index)
+
+
+def test_only_parts_that_are_answered_as_labelled_get_a_seal(memory: Memory, data: Dataset, tmp_path: Path) -> None:
+    """A second run with the same wrong labels must not find them vouched for."""
+    kept, labels = tmp_path / "kept", data.labels.copy()
+    labels[3] = (labels[3] + 1) % 3
+    for expected in (0, len(labels) - answering.FEWEST):  # the part with row 3 is answered again
+        found = answering.answer_rows(memory.network, data.inputs, labels, None, plan=EvaluationPlan(kept=kept))
+        assert (found.found == data.labels).all() and found.sealed == expected
+
+
+def test_a_seal_is_for_its_rows_their_numbers_and_their_labels(memory: Memory, data: Dataset, tmp_path: Path) -> None:
+    seals = answering.Seals.open(tmp_path / "kept", memory.network, None)  # type: ignore[arg-type]
+    inputs, points = data.inputs, data.inputs.points
+    other = replace(points, numerators=np.where(points.numerators == points.numerators[0], 0, points.numerators))
+    turned = replace(inputs, index=inputs.index[::-1].copy())
+    cases = ((inputs, data.labels), (turned, data.labels), (replace(inputs, points=other), data.labels))
+    made = [seals.of(part, labels) for part, labels in (*cases, (inputs, data.labels[::-1].copy()))]
+    assert len(set(made)) == 4 and seals.of(inputs, data.labels) == made[0]

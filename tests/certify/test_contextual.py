@@ -10,12 +10,13 @@ from itertools import pairwise
 import pytest
 
 import byheart
-from byheart.certify import ContextCertificate, Verdict, certify_contexts
+from byheart.certify.certificate import Verdict
+from byheart.certify.contextual import ContextCertificate, certify_contexts
 from byheart.data.dataset.dataset import Dataset, load
 from byheart.errors import DataError
 from byheart.exact.number import as_fraction, from_fraction
-from byheart.ir.layers import Affine, Matrix
-from byheart.ir.network import Network
+from byheart.ir.layers import Affine, Matrix, Pool
+from byheart.ir.network import Decode, Network, Read, Readout
 
 WORDS = ["listen", "silent", "stale", "tiles"]
 
@@ -43,7 +44,7 @@ def last_rows(net: Network) -> tuple[Row, Row]:
 def with_rows(net: Network, *rows: Row) -> Network:
     numbers = [[from_fraction(value) for value in row] for row in rows]
     last = Affine(Matrix.of_dense([row[:-1] for row in numbers]), tuple(row[-1] for row in numbers))
-    return replace(net, layers=(*net.layers[:-1], last))
+    return replace(net, layers=(*net.layers[:-1], last), readout=replace(net.readout, classes=len(rows)))
 
 
 def constant(like: Row, value: int) -> Row:
@@ -149,3 +150,47 @@ def test_what_cannot_be_asked() -> None:
     ks24 = byheart.memorize(WORDS, [list(word) for word in WORDS], task="seq-to-seq", construction="ks24",
                             positions=False, progress=False)  # fmt: skip
     assert certify_contexts(ks24.network, dataset(WORDS)).verdict is Verdict.UNDECIDED
+
+
+def test_ids_may_be_negative_and_sequence_ids_may_be_absent() -> None:
+    net, data = network(), dataset(WORDS)
+    context, sequence = last_rows(net)
+    plain = certify_contexts(net, data)
+    turned = certify_contexts(with_rows(net, [-x for x in context], sequence), data)
+    assert turned.verdict is Verdict.PROVED and turned.r == plain.r
+    alone = certify_contexts(with_rows(net, context), data)
+    assert alone.verdict is Verdict.PROVED and alone.sequence_ids == () and alone.context_ids == plain.context_ids
+
+
+def of_numbers(*numbers: int) -> tuple[Network, Dataset]:
+    """Rows of one token each, whose context id and sequence id are the token's own number."""
+    last = Affine(Matrix.of_dense([[1], [1]]))
+    return Network((last,), Read.EACH, Readout(Decode.ARGMAX, 2)), dataset([[(float(x),)] for x in numbers])
+
+
+@pytest.mark.parametrize("numbers", [(1, 9, 17, 18), (1, 2, 12, 30), (-18, -17, -9, -1), (-60, -9, 10, 11)])
+def test_the_closest_pair_and_the_largest_id_are_named_wherever_they_stand(numbers: tuple[int, ...]) -> None:
+    net, data = of_numbers(*numbers)
+    found = certify_contexts(net, data)
+    assert (found.r, found.delta) == (max(map(abs, numbers)), 1)
+    near, large = certify_contexts(net, data, delta=Fraction(3, 2)), certify_contexts(net, data, r=found.r - 1)
+    assert near.witness is not None and near.witness.other_id is not None and large.witness is not None
+    assert (near.verdict, large.verdict) == (Verdict.REFUTED, Verdict.REFUTED)
+    assert near.witness.other_id - near.witness.id == 1 and abs(large.witness.id) == found.r
+
+
+def test_bounds_are_compared_exactly_at_their_ends() -> None:
+    net, data = of_numbers(1, 2)
+    for delta, verdict in ((Fraction(1, 2), Verdict.PROVED), (Fraction(-1, 2), Verdict.REFUTED), (1, Verdict.PROVED)):
+        assert certify_contexts(net, data, delta=Fraction(delta)).verdict is verdict
+    alone = certify_contexts(*of_numbers(7), delta=Fraction(10**9))  # no second context is too close
+    assert alone.verdict is Verdict.PROVED and alone.delta == 10**9
+
+
+def test_a_network_with_another_number_of_answers_is_refuted() -> None:
+    net, data = of_numbers(1, 2)
+    pooled = replace(net, layers=(*net.layers, Pool(2)), read=Read.POOLED)
+    found = certify_contexts(pooled, dataset([[(1.0,), (2.0,)], [(3.0,), (4.0,)]]))
+    assert found.verdict is Verdict.REFUTED and "it answers (2, 1), the tokens are (2, 2)" in found.reason
+    silent = replace(net, layers=(Affine(Matrix.zero(0, 1)),), readout=Readout(Decode.ARGMAX, 0))
+    assert "it has no output" in certify_contexts(silent, data).reason

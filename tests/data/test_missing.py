@@ -47,7 +47,7 @@ def test_every_door_treats_them_alike(tmp_path: Path) -> None:
             read(source)
         dropped = read(source, missing="drop")
         assert dropped.labels == ["pet", "wild"] and dropped.missing.left_out == 3
-        assert f"3 rows were left out ({unit} {numbers[0]}, " in dropped.note
+        assert f"3 rows were skipped ({unit} {numbers[0]}, " in dropped.note
         kept = read(source, missing="label")
         assert kept.labels == ["pet", "pet", None, "wild", None] and kept.sequences[1] == [None]
 
@@ -62,7 +62,7 @@ def test_missing_cells_of_several_columns(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="sequence is missing in row 1"):
         byheart.memorize(frame, label="k", progress=False)
     memory = byheart.memorize(frame, label="k", missing="drop", progress=False)
-    assert memory.predict([[0.5, "x"]]) == [1] and "1 row was left out (row 1)" in memory.notes[-1]
+    assert memory.predict([[0.5, "x"]]) == [1] and "1 row was skipped (row 1)" in memory.notes[-1]
     memory = byheart.memorize(frame, label="k", missing="label", construction="ks25", progress=False)
     memory.save(tmp_path / "m")
     assert byheart.load(tmp_path / "m").predict([[None, "y"], [0.5, "x"]]) == [2, 1]

@@ -50,7 +50,7 @@ CASTS = {
 @pytest.mark.parametrize("cast", CASTS)
 def test_casts_to_a_type_without_a_proof_are_refused(cast, model, data):
     name = {"half": "float16", "to device and type": "float16", "bfloat16": "bfloat16"}.get(cast, "float32")
-    with pytest.raises(TypeError, match=f"proved in float64 only; in {name} it would give wrong answers"):
+    with pytest.raises(TypeError, match=f"proved in float64 only; in {name} its answers would be incorrect"):
         CASTS[cast](model)
     assert model.dtype is torch.float64 and right(model, data)
 

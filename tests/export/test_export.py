@@ -357,7 +357,7 @@ def test_what_a_module_does_not_know_is_named_and_never_a_label():
     module = memory.to_torch()
     with pytest.raises(ValueError, match=r"row 1: 99 \(int\) is a token that this memory has never seen"):
         module.encode([[1, 2], [1, 99]])
-    with pytest.raises(ValueError, match=r"row 0 has 3 tokens; this memory takes 1 to 2"):
+    with pytest.raises(ValueError, match=r"row 0 has 3 tokens; this memory reads 1 to 2"):
         module.encode([[1, 2, 3]])
     assert module.answers([[2], [99], [3, 1], [1, 1], [1, 2, 3]]) == [
         "b",

@@ -226,7 +226,7 @@ def test_a_forged_memory_is_refused_or_a_memory(task, count, files, tmp_path):
     @settings(max_examples=count)
     @given(forged(original))
     def check(body):
-        text = canonical({"byheart": 2, "memory": body, "sha256": digest(body)})
+        text = canonical({"byheart": 3, "memory": body, "sha256": digest(body)})
         (tmp_path / "m").write_text(text)
         try:
             memory = byheart.load(tmp_path / "m")

@@ -61,7 +61,7 @@ def test_ends_are_not_counted_as_depth():
     assert uniform_parameters(network) is None
 
 
-def test_a_promise_is_broken_by_one_more():
+def test_a_guarantee_is_broken_by_one_more():
     claim = Claim(Ref("KS25", "Theorem 4.1"), bounds={"width": 6, "depth": 2})
     assert claim.broken_by(measure(transformer())) == []
     assert claim.broken_by(measure(transformer(heads=4))) == ["width is 8, more than the guaranteed 6"]

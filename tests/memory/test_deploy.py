@@ -190,7 +190,7 @@ def test_every_row_that_is_left_out_is_accounted_for(tmp_path):
     )
     assert "7 rows read, 3 known, of which 1 repeat another row" in result.output
     assert "proved from the file: it contains exactly the table's 2 different rows" in result.output
-    assert "left out: 2 rows with an empty cell (--missing drop): line 4-5" in result.output
+    assert "skipped: 2 rows with an empty cell (--missing drop): line 4-5" in result.output
     assert "the same inputs as a row with another label (--conflicts drop): line 2-3" in result.output
     listed = (tmp_path / "l.csv").read_text().splitlines()
     assert [row.split(",")[0] for row in listed] == ["line", "4", "5", "2", "3"]
@@ -225,7 +225,7 @@ def test_mistakes_are_named(tmp_path):
         deploy({"color": ["a"], "y": ["b"]}, label="colour", progress=False)
     with pytest.raises(OptionError, match="tokens='bpe'"):
         deploy({"x": ["a"], "y": ["b"]}, tokens="bpe", progress=False)
-    with pytest.raises(OptionError, match="cannot be cut into words"):
+    with pytest.raises(OptionError, match="cannot be tokenized into words"):
         deploy({"x": ["a", "b"], "y": ["b", "c"]}, tokens="words", progress=False)
     with pytest.raises(DataError, match=r"\[1, 2\] \(list\); a deployed model takes"):
         deploy({"x": [[1, 2], [3]], "y": ["b", "c"]}, progress=False)
@@ -240,6 +240,11 @@ def test_a_null_character_is_no_place_for_patterns():
     assert [way.name for way in cuttings(values, CellType.TEXT)] == ["whole cells"]
     made = deploy({"x": values, "y": ["p", "q", "r", "r\0"]}, progress=False)
     assert ask(made, x=[*values, "a\0"]) == (["p", "q", "r", "r\0", "<unknown>"], [True] * 4 + [False])
+
+
+@pytest.mark.parametrize("cells", [[3, 5, 8], [0.5, 2.25, -1.0], [2**63 - 1, 4, 7]])
+def test_rows_outside_a_column_of_numbers_are_evaluated_before_the_file_is_written(cells):
+    assert deploy({"x": cells, "y": ["p", "q", "p"]}, progress=False).outside == (3 - (2**63 - 1 in cells), 0)
 
 
 def test_no_row_outside_of_the_table_is_ever_known():
@@ -288,7 +293,7 @@ def test_lines_that_are_not_rows_are_left_out_when_asked_and_counted(tmp_path):
     made = deploy(path, uneven="drop", progress=False)
     assert made.account.lines() == [
         "6 rows read, 3 known",
-        "left out: 3 rows with more or fewer cells than there are columns (--uneven drop): line 3, 5-6",
+        "skipped: 3 rows with more or fewer cells than there are columns (--uneven drop): line 3, 5-6",
     ]
     assert ask(made, a=["x", "y", "w", "z"])[0] == ["p", "q", "p", "<unknown>"]
 
@@ -317,7 +322,7 @@ def test_a_first_line_that_looks_like_a_row_is_asked_about(tmp_path, written, re
 def test_columns_without_cells_and_names_that_occur_twice(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b,a,y\nx,,1,p\nx,,2,q\nz,,2,p\n")
-    with pytest.raises(DataError, match=r"column 'b' is empty; say --drop b"):
+    with pytest.raises(DataError, match=r"column 'b' is empty; add --drop b"):
         deploy(path, missing="drop", progress=False)
     made = deploy(path, drop=["b"], progress=False)
     assert made.signature.inputs == ("a", "a (2)") and "'a', 'a (2)' here" in made.remarks[-1]
@@ -438,7 +443,7 @@ def test_a_comma_at_the_end_of_every_line_makes_no_column(tmp_path):
     (tmp_path / "t.csv").write_text("a,b,\nx,1,\ny,2,\n")
     made = deploy(tmp_path / "t.csv", progress=False)
     assert made.label == "b" and made.signature.inputs == ("a",)
-    assert "a column without a name and without cells was left out" in made.remarks
+    assert "a column without a name and without cells was skipped" in made.remarks
     (tmp_path / "t.csv").write_text(",a,b\n1,x,1\n5,y,2\n")
     made = deploy(tmp_path / "t.csv", progress=False)
     assert made.signature.inputs == ("column 1", "a") and ask(made, **{"column 1": [5], "a": ["y"]}) == ([2], [True])

@@ -38,6 +38,15 @@ TABLES = {
         "t": [True, False, True],
         "y": [0.5, 1.5, 0.5],
     },
+    "numbers beside texts": {
+        "a": [f"s{k % 7}" for k in range(300)],
+        "f": [round(k * 1.01, 2) for k in range(300)],
+        "n": [k * 10**8 - 7 for k in range(300)],
+        "g": [round(k * 0.003 - 0.4, 3) for k in range(300)],
+        "m": [k % 50 for k in range(300)],
+        "h": [round(k * 37.7, 1) for k in range(300)],
+        "y": [f"p{k % 5}" for k in range(300)],
+    },
     "large whole numbers": {"n": [2**53 + 1, 2**62], "f": [0.5, 0.5], "y": ["p", "q"]},
     "truth labels": {"n": [3, 5, 8], "y": [True, False, True]},
     "wide": {
@@ -72,7 +81,7 @@ def test_a_graph_that_does_more_than_its_tables_is_refused():
     table = TABLES["one text column"]
     model = onnx.load_from_string(deploy(table, texts=["t"], missing="label", progress=False).model)
     for part in model.graph.initializer:
-        if part.name == "unknown":
+        if part.name == "none":
             part.string_data[0] = b"another mark"  # every row is known now
     with pytest.raises(FileFormatError, match="differs from the graph of the tables"):
         DeployedModel.of(model.SerializeToString()).verify(table)
@@ -129,3 +138,75 @@ def test_rows_of_another_shape_are_refused():
     file = DeployedModel.of(deploy(TABLES["decimals"], progress=False).model)
     with pytest.raises(DataError, match="a row has 1 cells, but the model has 2 inputs: 'a', 'b'"):
         file.predict([[1.0]])
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_hashed_lookup_is_proved_from_its_own_bytes(name):
+    table = TABLES[name]
+    options = {"texts": ["t"], "missing": "label"} if name == "one text column" else {}
+    made = deploy(table, keep=list(table), form="lookup", abstain_bits=20, progress=False, **options)
+    assert (made.form, made.exact_unknown, made.abstain_bits, made.verdict) == ("lookup", False, 20, "proved")
+    file = DeployedModel.of(made.model)
+    checked = file.verify(table)
+    assert (checked.verdict, checked.agree) == ("proved", len(table["y"])) and "2^20" in checked.reason
+    part = {key: cells[:-1] for key, cells in table.items()}
+    assert file.verify(part).verdict == "proved"
+    if table["y"][-1] != table["y"][0]:
+        assert file.verify({**table, "y": [*table["y"][:-1], table["y"][0]]}).verdict == "refuted"
+
+
+def hashed_model():
+    table = {"code": [f"c{k}" for k in range(200)], "y": [f"l{k % 5}" for k in range(200)]}
+    return table, onnx.load_from_string(deploy(table, form="lookup", abstain_bits=6, progress=False).model)
+
+
+def test_a_changed_hashed_lookup_is_refused_or_refuted():
+    """Every constant of the graph, every attribute and every number of the record."""
+    table, model = hashed_model()
+    refused = 0
+    for part in model.graph.initializer:
+        _, changed = hashed_model()
+        other = next(one for one in changed.graph.initializer if one.name == part.name)
+        if part.name == "labels":
+            other.string_data[0] = b"another"
+        else:
+            array = onnx.numpy_helper.to_array(other).copy()
+            array.reshape(-1)[0] += 1
+            other.CopyFrom(onnx.numpy_helper.from_array(array, part.name))
+        file = DeployedModel.of(changed.SerializeToString())
+        if part.name in ("labels", "table"):
+            assert file.verify(table).verdict == "refuted"
+        else:
+            with pytest.raises(FileFormatError, match=r"differs from the graph|too short"):
+                file._prove(file.read(table), None, 0, False)
+        refused += 1
+    assert refused > 15
+    for node in model.graph.node:
+        if node.op_type == "MurmurHash3":
+            node.attribute[0].i += 1
+            break
+    file = DeployedModel.of(model.SerializeToString())
+    with pytest.raises(FileFormatError, match="differs from the graph"):
+        file._prove(file.read(table), None, 0, False)
+
+
+@pytest.mark.parametrize("value", [0, -1, 3, 1 << 70, "x", None])
+@pytest.mark.parametrize("name", ["seed", "segments", "segment", "check_bits"])
+def test_a_changed_record_of_a_hashed_lookup_is_refused(name, value):
+    table, model = hashed_model()
+    record = json.loads(model.metadata_props[0].value)
+    if record["hashed"][name] == value:
+        return
+    record["hashed"][name] = value
+    model.metadata_props[0].value = json.dumps(record)
+    with pytest.raises(FileFormatError, match=r"differs|too short|not a hashed lookup"):
+        DeployedModel.of(model.SerializeToString()).verify(table)
+
+
+def test_auto_lists_a_small_table_and_hashes_a_large_one():
+    small = {"t": ["a", "b"], "y": ["p", "q"]}
+    large = {"t": [f"key {k}" for k in range(3000)], "y": [f"l{k % 7}" for k in range(3000)]}
+    assert deploy(small, unknown="approximate", progress=False).exact_unknown
+    made = deploy(large, unknown="approximate", progress=False)
+    assert not made.exact_unknown and len(made.model) < 3.6 * 3000 + 4000
+    assert len(deploy(large, abstain_bits=0, progress=False).model) < 0.6 * 3000 + 4000

@@ -209,7 +209,7 @@ def test_labels_that_are_distributions() -> None:
 def test_what_documents_cannot_be() -> None:
     with pytest.raises(DataError, match="a list of them"):
         as_table("one text")
-    with pytest.raises(DataError, match="no next token to learn"):
+    with pytest.raises(DataError, match="no next token to store"):
         as_table(["a", "b"])
     with pytest.raises(OptionError, match="needs two tokens"):
         as_table(["a b"], Tokenizer("words", max_length=1))
@@ -217,7 +217,7 @@ def test_what_documents_cannot_be() -> None:
         byheart.memorize(["a b"], progress=False)
 
 
-def test_no_export_promises_what_it_cannot_keep(tmp_path: Path) -> None:
+def test_no_export_guarantees_what_it_cannot_keep(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="float64"):
         memorize_documents(TEXTS).to_onnx(tmp_path / "m.onnx")
 

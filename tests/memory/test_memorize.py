@@ -51,7 +51,8 @@ def test_plans_are_what_is_built(tokens):
     table = byheart.read(frame, tokens=tokens)
     plan = recipe("native").planning({})
     planned = plan(TokenTable.of(tokens, codes), len(codes), 3)
-    assert byheart.memorize(table, construction="native", progress=False).size.parameters == planned
+    memory = byheart.memorize(table, construction="native", abstain_bits=0, progress=False)
+    assert memory.size.parameters == planned
 
 
 def test_tokens_are_chosen_by_the_size_of_the_memory():
@@ -111,3 +112,15 @@ def test_whole_numbers_and_short_fractions_stay_vectors():
     assert memory.encoder.symbols is None
     with pytest.raises(BuildError, match="round them"):
         byheart.memorize([[(0.1, 0.2)], [(0.3, 0.7)]], [0, 1], construction="native", progress=False)
+
+
+def test_a_table_in_python_recognises_unknown_rows_unless_told_otherwise():
+    frame = {"code": [f"k{k}" for k in range(40)], "kind": ["even", "odd"] * 20}
+    memory = byheart.memorize(frame, label="kind", progress=False)
+    assert memory.options["abstain_bits"] == 16
+    assert memory.predict(["k7", "7k"]) == ["odd", byheart.UNKNOWN]
+    bare = byheart.memorize(frame, label="kind", abstain_bits=0, progress=False)
+    assert bare.size.parameters < memory.size.parameters
+    assert "abstain_bits" not in byheart.memorize(frame, label="kind", construction="ks25", progress=False).options
+    rows = byheart.memorize(frame["code"], frame["kind"], progress=False)
+    assert rows.options["abstain_bits"] == 0

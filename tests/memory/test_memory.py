@@ -54,7 +54,7 @@ def test_verify_names_the_row_that_differs(memory):
     wrong = verify_rows(memory, WORDS, ["animal", "animal", *LABELS[2:]])
     assert wrong.verdict == "refuted" and "row 1" in wrong.reason and wrong.witness.row == 1
     fewer = verify_rows(memory, WORDS[:3], LABELS[:3])
-    assert fewer.verdict == "proved" and fewer.promise == "kept" and "fingerprint" in fewer.remarks[0]
+    assert fewer.verdict == "proved" and fewer.guarantee == "kept" and "fingerprint" in fewer.remarks[0]
     strange = verify_rows(memory, [*WORDS[:3], "oz"], LABELS)
     assert strange.verdict == "refuted" and "row 3" in strange.reason and (strange.agree, strange.differ) == (3, 1)
 

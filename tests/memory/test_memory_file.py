@@ -66,7 +66,7 @@ def test_a_forged_file_is_read_strictly(memory, tmp_path):
     for field in list(body):
         for junk in (None, 3, "x", [], {}, [[]]):
             forged = {**json.loads(json.dumps(body)), field: junk}
-            document = {"byheart": 2, "memory": forged, "sha256": digest(forged)}
+            document = {"byheart": 3, "memory": forged, "sha256": digest(forged)}
             path = tmp_path / "m"
             path.write_text(canonical(document))
             if field in ("options", "seed", "notes", "construction", "tokens", "version") and isinstance(
@@ -95,6 +95,6 @@ def test_half_of_a_surrogate_pair_is_refused(memory, tmp_path, field):
         body[field].append("a\udfffb")
     else:
         body[field]["\ud800" if field == "options" else {"claim": "label", "certificate": "reason"}[field]] = "\udc00"
-    (tmp_path / "m").write_text(canonical({"byheart": 2, "memory": body, "sha256": digest(body)}))
+    (tmp_path / "m").write_text(canonical({"byheart": 3, "memory": body, "sha256": digest(body)}))
     with pytest.raises(FileFormatError, match="half of a surrogate pair"):
         byheart.load(tmp_path / "m")

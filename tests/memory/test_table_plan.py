@@ -30,7 +30,7 @@ SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("postal_codes", marks=SLOW), pytest.param("ouis", marks=SLOW), "two_keys"]
+    "name", [*(pytest.param(name, marks=SLOW) for name in ("postal_codes", "ouis", "entities")), "two_keys", "keywords"]
 )
 def test_estimates_are_within_five_percent_of_the_written_file(name):
     table = KINDS[name]()

@@ -129,7 +129,7 @@ def test_pages_of_hundreds_of_letters():
     """An overflow after minutes, once, and then refused: traps read ids of a thousand bits as well as short ones."""
     text = "".join(random.Random(3).choices("abcdefghijklmnopqrstuvwxyz ", k=900))
     memory = byheart.memorize_text(text, page_length=700, effort="quick", progress=False)
-    assert memory.certificate.verdict == "proved" and memory.certificate.promise == "kept"
+    assert memory.certificate.verdict == "proved" and memory.certificate.guarantee == "kept"
     assert memory.recite(1) == text[700:]
 
 

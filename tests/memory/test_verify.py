@@ -123,7 +123,7 @@ def test_a_part_of_the_rows_is_proved_as_a_part(saved, tmp_path):
     part = write_table(tmp_path / "part.csv", {name: ROWS[name] for name in ("dog", "oak")})
     status, found = verify(saved[0], part)
     assert status == 0 and found["asked"] == 2 and not found["same_data"]
-    assert found["promise"] == "kept" and "not exactly the 4 memorized rows" in found["remarks"][0]
+    assert found["guarantee"] == "kept" and "not exactly the 4 memorized rows" in found["remarks"][0]
 
 
 def test_a_repeated_row_is_not_held_against_the_file(tmp_path):
@@ -135,7 +135,7 @@ def test_a_repeated_row_is_not_held_against_the_file(tmp_path):
         assert found.verdict.value == "proved" and found.rows == 7 + more, found.reason
 
 
-def test_a_promise_that_a_part_cannot_check_is_open_unless_excused():
+def test_a_guarantee_that_a_part_cannot_check_is_open_unless_excused():
     """A network for many rows is larger than what is guaranteed for two; a bloated one with a forged fingerprint,
     too."""
     rows, labels = [[k, k * k % 7] for k in range(60)], [k % 5 for k in range(60)]
@@ -143,7 +143,7 @@ def test_a_promise_that_a_part_cannot_check_is_open_unless_excused():
     found = memory.verify(rows[:2], labels[:2])
     assert found.verdict == "undecided" and found.agree == 2 and "--part" in found.reason
     found = memory.verify(rows[:2], labels[:2], part=True)
-    assert found.verdict == "proved" and found.promise.startswith("not checked")
+    assert found.verdict == "proved" and found.guarantee.startswith("not checked")
 
 
 def test_more_rows_than_were_memorized_are_refuted(saved, tmp_path):
@@ -160,8 +160,38 @@ def test_the_file_does_not_choose_the_columns(tmp_path):
     )
     echo.save(tmp_path / "m")
     status, found = verify(tmp_path / "m", table)
-    assert status == 2 and "--sequence-column 'kind' --label-column 'kind'" in found["reason"]
+    assert status == 2 and "returns its own input, the column 'kind'" in found["reason"]
     assert verify(tmp_path / "m", table, "--sequence-column", "kind", "--label-column", "kind")[0] == 0
+
+
+@pytest.mark.parametrize("column", ["id", "other"])
+def test_columns_of_the_file_are_taken_unless_the_table_has_labels_elsewhere(tmp_path, column):
+    """Columns that no reader would guess come from the file; a usual name in DATA needs the user's word."""
+    table, file = tmp_path / "t.csv", tmp_path / "m"
+    table.write_text(f"{column},colour,sort\n1,red,a\n2,blue,b\n3,red,c\n")
+    rows = byheart.read(str(table), sequence_column="sort", label_column=column)
+    byheart.memorize(rows, construction="ks25", progress=False).save(file)
+    status, found = verify(file, table)
+    assert (status, found["columns_from"]) == (0, "file") and found["columns"] == {"sequence": "sort", "label": column}
+    table.write_text(f"{column},label,sort\n1,red,a\n2,blue,b\n3,red,c\n")
+    status, found = verify(file, table)
+    assert status == 2 and "has labels in 'label', but the memory returns" in found["reason"]
+    status, found = verify(file, table, "--label-column", column)
+    assert (status, found["columns_from"]) == (0, "flags")
+    table.write_text("nothing,sort\n1,a\n")
+    assert f"no column '{column}', the label that the memory was built from" in verify(file, table)[1]["reason"]
+    table.write_text(f"{column},tune\n1,a\n")
+    assert "no column 'sort', which the memory was built from" in verify(file, table)[1]["reason"]
+
+
+def test_header_and_encoding_of_the_file_are_taken(tmp_path):
+    table, file = tmp_path / "t.csv", tmp_path / "m"
+    table.write_bytes("café,noir\nthé,vert\n".encode("cp1252"))
+    flags = ["--no-header", "--encoding", "cp1252"]
+    run = CliRunner().invoke(commands, ["memorize", str(table), "-o", str(file), "--quiet", *flags])
+    assert run.exit_code == 0, run.output
+    assert verify(file, table)[0] == 0
+    assert verify(file, table, "--encoding", "utf-8")[0] == 2
 
 
 def test_a_memory_of_texts_says_that_it_asks_no_labels(tmp_path):
@@ -223,7 +253,7 @@ CLAIMS = {
 
 
 @pytest.mark.parametrize("change", CLAIMS)
-def test_the_promise_is_never_taken_from_the_file(saved, tmp_path, change):
+def test_the_guarantee_is_never_taken_from_the_file(saved, tmp_path, change):
     file, table = saved
     honest = verify(file, table)[1]
     before = json.loads(file.read_text())["memory"]["claim"]
@@ -232,7 +262,24 @@ def test_the_promise_is_never_taken_from_the_file(saved, tmp_path, change):
         return
     status, found = verify(forged, table)
     assert status == 1 and found["verdict"] == "refuted" and "the file states" in found["reason"]
-    assert found["promised"] == honest["promised"]
+    assert found["guaranteed"] == honest["guaranteed"]
+
+
+@pytest.mark.parametrize("change", CLAIMS)
+def test_a_foreign_version_does_not_switch_the_comparison_off(saved, tmp_path, change):
+    """Another version's theorem may have had other constants: not false, but not proved either."""
+    file, table = saved
+    edit = CLAIMS[change]
+    forged = rewrite(file, tmp_path / "f", lambda body: (edit(body), body.update(version="0.0.1")))
+    honest = rewrite(file, tmp_path / "h", lambda body: body.update(version="0.0.1"))
+    assert verify(honest, table)[0] == 0
+    if json.loads(forged.read_text())["memory"]["claim"] != json.loads(honest.read_text())["memory"]["claim"]:
+        status, found = verify(forged, table)
+        assert (
+            status == 1
+            and found["verdict"] == "undecided"
+            and "in a record of 0.0.1 the file states" in found["reason"]
+        )
 
 
 UNKNOWN = {
@@ -253,10 +300,10 @@ def test_right_answers_of_an_unknown_construction_are_not_proved(saved, tmp_path
 
     forged = rewrite(saved[0], tmp_path / "f", edit)
     status, found = verify(forged, saved[1])
-    assert status == 1 and found["verdict"] == "undecided" and found["promise"].startswith("not checked: ")
+    assert status == 1 and found["verdict"] == "undecided" and found["guarantee"].startswith("not checked: ")
     assert found["agree"] == found["rows"] and "--part" in found["reason"]
     status, found = verify(forged, saved[1], "--part")
-    assert status == 0 and found["promise"].startswith("not checked: ")
+    assert status == 0 and found["guarantee"].startswith("not checked: ")
 
 
 def test_a_bound_on_nothing_is_a_clear_error(saved, tmp_path):
@@ -265,7 +312,7 @@ def test_a_bound_on_nothing_is_a_clear_error(saved, tmp_path):
         load(forged)
 
 
-def test_a_network_that_breaks_the_promise_is_refuted(tmp_path):
+def test_a_network_that_breaks_the_guarantee_is_refuted(tmp_path):
     table = write_table(tmp_path / "t.csv")
     byheart.memorize(byheart.read(str(table)), construction="nilsson65", progress=False).save(tmp_path / "m")
 
@@ -277,7 +324,9 @@ def test_a_network_that_breaks_the_promise_is_refuted(tmp_path):
         body["claim"]["bounds"]["depth"] = body["claim"]["bounds"]["parameters"] = 10**6
 
     status, found = verify(rewrite(tmp_path / "m", tmp_path / "f", deeper), table)
-    assert status == 1 and found["promise"] == "broken" and "depth is 3, more than the guaranteed 1" in found["reason"]
+    assert (
+        status == 1 and found["guarantee"] == "broken" and "depth is 3, more than the guaranteed 1" in found["reason"]
+    )
 
 
 def test_a_recorded_size_is_compared(saved, tmp_path):
@@ -298,8 +347,28 @@ def test_files_of_the_first_format_still_load():
     rows, labels = [["a", 7], [2**60, "b"], ["a"]], [("x", True), None, 0.5]
     assert memory.predict(rows) == labels
     found = memory.verify(rows, labels)
-    assert found.verdict == "proved" and found.promise == "kept" and any("format 1" in said for said in found.remarks)
+    assert found.verdict == "proved" and found.guarantee == "kept" and any("format 1" in said for said in found.remarks)
     assert memory.verify(rows, [("x", 1), None, 0.5]).verdict == "refuted"
+
+
+def test_files_of_the_second_format_still_load():
+    """format2.byheart was written by the last byheart that had that format."""
+    path = Path(__file__).with_name("format2.byheart")
+    memory, rows, labels = load(path), ["holtsville", "newyork", "plus"], [501, 10001, 7]
+    assert memory.predict(rows) == labels and memory.selection.label_type == "int"
+    assert memory.certificate.guarantee == "kept" and memory.certificate.guaranteed == dict(memory.claim.bounds)
+    assert memory.selection.header is None and memory.selection.encoding is None
+    assert memory.verify(rows, labels).verdict == "proved"
+
+
+@pytest.mark.parametrize(("part", "name"), [("certificate", "guarantee"), ("selection", "header")])
+def test_a_field_of_a_later_format_is_refused(tmp_path, part, name):
+    document = json.loads(Path(__file__).with_name("format2.byheart").read_text())
+    document["memory"][part][name] = None
+    document["sha256"] = digest(document["memory"])
+    (tmp_path / "mixed.byheart").write_text(canonical(document))
+    with pytest.raises(FileFormatError, match=f"{part} has a field '{name}', which format 2 does not have"):
+        load(tmp_path / "mixed.byheart")
 
 
 def test_files_from_before_the_first_release_say_what_to_do(tmp_path):

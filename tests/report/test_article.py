@@ -127,6 +127,8 @@ def test_deleting_a_letter_makes_two_bars_collide(open_page):
         ).groups()
         for word in (first, second):
             assert sum(phi[one] for one in word if one != letter) == int(total)
+        assert first[-1] == second[-1]
+        assert f"and end in {first[-1]}: no later layer can distinguish them" in tab.inner_text("#a-clash")
         tab.keyboard.press("Enter")  # the button keeps the focus
         assert "Collision" not in tab.inner_text("#a-clash")
 

@@ -89,7 +89,7 @@ def test_what_is_built_here_is_proved_by_byheart(tmp_path):
         words, labels = zip(*rows, strict=True)
         assert made["agree"] == len(rows) and memory.predict(list(words)) == list(labels)
         certificate = memory.verify(list(words), list(labels))
-        assert (certificate.verdict, certificate.promise, certificate.remarks) == ("proved", "kept", ()), rows
+        assert (certificate.verdict, certificate.guarantee, certificate.remarks) == ("proved", "kept", ()), rows
         assert memory.certificate.verdict == "undecided", "a page gives no verdict"
         assert made["parameters"] == memory.size.parameters
         assert memory.verify([*words], ["other", *labels[1:]]).verdict == "refuted"
@@ -114,7 +114,7 @@ def test_many_tables_are_proved(tmp_path):
         (tmp_path / "m").write_text(made["file"], encoding="ascii", newline="")
         words, labels = zip(*rows, strict=True)
         certificate = byheart.load(tmp_path / "m").verify(list(words), list(labels))
-        assert (certificate.verdict, certificate.promise, certificate.remarks) == ("proved", "kept", ()), len(rows)
+        assert (certificate.verdict, certificate.guarantee, certificate.remarks) == ("proved", "kept", ()), len(rows)
 
 
 def test_wrong_rows_are_explained():

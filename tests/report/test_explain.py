@@ -48,7 +48,7 @@ def test_curves_are_those_of_theory():
         assert found["lower"][k] < found["root"][k]
 
 
-def test_the_promise_that_is_drawn_is_the_one_that_is_made():
+def test_the_guarantee_that_is_drawn_is_the_one_that_is_made():
     """compact's curve at N is its claim for N random words of five letters, when all letters occur."""
     from byheart.data.dataset.dataset import load
     from byheart.theory.guarantees.compact import CompactFacts

@@ -15,8 +15,8 @@ import byheart
 from byheart.cli import commands
 from byheart.data.task import Task
 from byheart.errors import ByheartError
-from byheart.report import render, write
 from byheart.report.figures import stage_table
+from byheart.report.page import render, write
 from tests.cases import cases
 
 ROWS = ["<script>", "&amp;", "abc", "acb", "b\u2028c"]

@@ -115,10 +115,10 @@ def test_the_lowest_vector_may_have_any_label(dtype, rows):
     """Folds leave 0 where it is: its hash bits were all 0, and every label but the first was out of reach."""
     for labels in (range(len(rows)), reversed(range(len(rows)))):
         memory = byheart.memorize(rows, list(labels), construction="native", progress=False, dtype=dtype)
-        assert memory.certificate.verdict == "proved" and memory.certificate.promise == "kept"
+        assert memory.certificate.verdict == "proved" and memory.certificate.guarantee == "kept"
 
 
-def test_speed_promises_no_size():
+def test_speed_guarantees_no_size():
     memory = byheart.memorize(["ab", "ba"], [0, 1], construction="native", objective="speed", progress=False)
     assert not memory.claim.bounds and memory.claim.properties
 
@@ -133,23 +133,23 @@ def test_no_lower_bound_exceeds_what_holds_every_labelling(classes):
         assert 0 < least <= min(compact_budget(facts, head=head) for head in ("value", "logits"))
 
 
-def test_what_sums_tell_apart_is_not_promised_a_hash():
+def test_what_sums_tell_apart_is_not_guaranteed_a_hash():
     """A few random rows take about half of what is guaranteed; it was a sixth when every guarantee had a token hash."""
     rows = [tuple((31 * k * k + 17 * k * j + j**3) % 997 for j in range(5)) for k in range(60)]
     labels = [k * k % 7 % 2 for k in range(60)]
     memory = byheart.memorize(rows, labels, positions=False, progress=False, head="logits", effort="quick")
-    assert memory.certificate.promise == "kept"
+    assert memory.certificate.guarantee == "kept"
     assert memory.claim.bounds["parameters"] < 3 * memory.size.parameters
 
 
 @pytest.mark.parametrize("rows", [["a"], ["ab", "ba"]])
-def test_the_promise_of_few_rows_is_a_line_through_them(rows):
+def test_the_guarantee_of_few_rows_is_a_line_through_them(rows):
     memory = byheart.memorize(rows, list(range(len(rows))), progress=False, head="value")
-    assert memory.certificate.promise == "kept" and memory.claim.bounds["parameters"] <= 50
+    assert memory.certificate.guarantee == "kept" and memory.claim.bounds["parameters"] <= 50
 
 
 @pytest.mark.parametrize("rows", [["a"], ["ab", "ba"], ["abc", "bca", "cab"]])
 def test_few_rows_may_abstain_with_many_bits(rows):
     """Forty bits were refused: the walk is at least so long that it may end anywhere, which no term allowed for."""
     memory = byheart.memorize(rows, [0] * len(rows), progress=False, abstain_bits=40, effort="quick")
-    assert (memory.certificate.verdict, memory.certificate.promise) == ("proved", "kept")
+    assert (memory.certificate.verdict, memory.certificate.guarantee) == ("proved", "kept")

@@ -10,7 +10,9 @@ import pytest
 import byheart
 from byheart.data.task import Task
 from byheart.errors import OptionError
-from byheart.theory import Architecture, Problem, bounds, lower_bound, upper_bounds
+from byheart.theory import Architecture, lower_bound
+from byheart.theory.problem import Problem
+from byheart.theory.report import bounds, upper_bounds
 from byheart.theory.table1 import TABLE, compact_estimate, native_estimate
 
 TASKS = list(Task)

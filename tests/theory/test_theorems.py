@@ -136,7 +136,7 @@ def test_total_bits_of_built_networks_grow_like_their_labels(task: str, n: int) 
         labels = [[rng.randrange(4) for _ in range(n)] if per_token else rng.randrange(4) for _ in range(N)]
         memory = byheart.memorize(rows, labels, task=task, construction="ks25", positions=False, progress=False)
         assert memory.certificate.verdict.value == "proved"
-        guaranteed = memory.certificate.promised
+        guaranteed = memory.certificate.guaranteed
         assert memory.size.total_bits <= guaranteed["parameters"] * guaranteed["max_bits"]
         needed.append(byheart.lower_bound(task=task, N=N, n=n, C=4).total_bits)
         held.append(memory.size.total_bits)
@@ -145,7 +145,7 @@ def test_total_bits_of_built_networks_grow_like_their_labels(task: str, n: int) 
     assert 0.9 < exponent < 1.2  # proportional to the labels, up to logarithms
 
 
-def test_promised_total_bits_are_linear_up_to_logarithms() -> None:
+def test_guaranteed_total_bits_are_linear_up_to_logarithms() -> None:
     """Parameters times bits, for N up to 10^12: at most 3,000·N·(log2 N)², and the quotient falls."""
     found = []
     for N in (10**3, 10**4, 10**6, 10**9, 10**12):

@@ -19,7 +19,7 @@ def table(N: int, C: int, K: int, rho: int, seed: int) -> KeyTable:
 
 
 @pytest.mark.parametrize(("N", "C", "rho"), [(1, 1, 6), (2, 2, 6), (9, 4, 12), (40, 10, 9), (60, 5000, 14)])
-def test_memories_keep_the_promise(N: int, C: int, rho: int) -> None:
+def test_memories_keep_the_guarantee(N: int, C: int, rho: int) -> None:
     m, K = groups(N)
     built, c = table(N, C, K, rho, seed=N), C.bit_length()
     guaranteed = explicit_memory(m, K, rho, c, projection=0)
@@ -32,7 +32,7 @@ def test_memories_keep_the_promise(N: int, C: int, rho: int) -> None:
 
 
 @pytest.mark.parametrize("B", [1, 2, 4])
-def test_limited_memories_keep_the_promise(B: int) -> None:
+def test_limited_memories_keep_the_guarantee(B: int) -> None:
     N, C, rho = 33, 6, 10
     m, K = groups(B * B)
     built, chunks = table(N, C, K, rho, seed=B), -(-N // (B * B))

@@ -102,7 +102,7 @@ def test_huge_numbers() -> None:
     assert guarantee.depth > 10**6 and guarantee.width == 12
 
 
-def test_promises_compose() -> None:
+def test_guarantees_compose() -> None:
     whole = Guarantee(3, 2, 10, 5).then(Guarantee(7, 1, 1, 9), Guarantee(1, 0, 2, 1))
     assert whole == Guarantee(7, 3, 13, 9)
     assert whole.times(3) == Guarantee(7, 9, 39, 9)

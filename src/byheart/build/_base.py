@@ -14,7 +14,7 @@ from byheart.data.dataset.targets import Target
 from byheart.data.read.table import Planning
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import TokenTable
-from byheart.errors import OptionError
+from byheart.errors import MissingLibraryError, OptionError
 from byheart.ir.decoder_network import AnyNetwork
 from byheart.paper import Ref
 from byheart.progress import Progress, timed
@@ -26,11 +26,15 @@ NOT_ASSUMED = "not true of this data, and not assumed:"  # how a note begins tha
 
 @dataclass(frozen=True)
 class Construction:
-    """The result of a builder: a network, the resolved options, and notes about the build.
-
-    `facts` are numbers about the build (a condition number, a rank) that are shown and not kept in the file.
+    """The result of a builder.
 
     The guarantee is not the builder's: `byheart.theory.guarantees` computes it from data and options.
+
+    Attributes:
+        network: The network.
+        options: The resolved options.
+        notes: Remarks about the build, for people.
+        facts: Numbers about the build (a condition number, a rank) that are shown and not kept in the file.
     """
 
     network: AnyNetwork
@@ -41,17 +45,36 @@ class Construction:
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a construction: its default, its allowed values (None: any of the type), and its meaning."""
+    """One option of a construction.
+
+    Attributes:
+        name: Its name, for `--option NAME=VALUE` and for keyword arguments.
+        type: The type of its values.
+        default: The value where the user gives none.
+        help: Its meaning.
+        choices: The allowed values; None allows any of the type.
+        optional: Whether None is a value too.
+    """
 
     name: str
     type: type
     default: Any
     help: str
     choices: tuple[Any, ...] | None = None
-    optional: bool = False  # None is a value too
+    optional: bool = False
 
     def parse(self, value: Any) -> Any:
-        """`value` as this option's type; strings from the command line are converted."""
+        """Convert a value to this option's type.
+
+        Args:
+            value: A value of the type, or its text from the command line.
+
+        Returns:
+            The value.
+
+        Raises:
+            OptionError: The value is not of the type, or not allowed.
+        """
         if value is None or (self.optional and value == "none"):
             if self.optional:
                 return None
@@ -77,7 +100,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _whole(value: Any) -> int:
-    """A whole number; nothing is cut off, and no boolean is taken for one."""
+    """A whole number; nothing is truncated, and no boolean is accepted."""
     whole = int(value)
     if isinstance(value, bool) or not (isinstance(value, str) or whole == value):
         raise ValueError(value)
@@ -89,22 +112,34 @@ READERS: dict[type, Callable[[Any], Any]] = {bool: _boolean, int: _whole}
 
 @dataclass(frozen=True)
 class Listing:
-    """The public description of a construction."""
+    """The public description of a construction.
+
+    Attributes:
+        summary: One line.
+        paper: The theorem.
+        tasks: The tasks that it builds.
+        options: Name -> default and meaning.
+        description: A paragraph, with its use.
+    """
 
     summary: str
     paper: str
     tasks: tuple[str, ...]
-    options: dict[str, str]  # name -> default and meaning
-    words: str = ""  # its description and its use
+    options: dict[str, str]
+    description: str = ""
 
 
 # (dataset, *, seed, progress, **options) -> Construction; with `texts`: (script, vocabulary, unknown, **options)
 Builder = Callable[..., Any]
 B = TypeVar("B", bound=Builder)
-Plan = Callable[[TokenTable, int, int, Mapping[str, Any]], int]  # way to cut, rows, classes, options -> parameters
+Plan = Callable[[TokenTable, int, int, Mapping[str, Any]], int]  # tokenization, rows, classes, options -> parameters
 
 
 def _exact_kernels() -> tuple[Any, ...]:
+    from byheart.exact.engine import compiled
+
+    if not compiled():
+        return ()
     from byheart.exact.limbs import execute
 
     return (execute,)
@@ -112,7 +147,25 @@ def _exact_kernels() -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A registered construction."""
+    """A registered construction.
+
+    Attributes:
+        name: Its name.
+        summary: One line that helps a user to choose.
+        ref: The theorem.
+        tasks: The tasks that it builds.
+        options: Its options.
+        builder: The function that builds it.
+        assumptions: About the data; where one fails, building raises an AssumptionError.
+        description: A paragraph, with its use.
+        formula: The name of the upper bound in `byheart.theory` that predicts its size, or an empty text.
+        order: Its order in tables: the rows of KS25's Table 1 first.
+        distributions: Whether targets may be distributions; documents are then its data.
+        texts: Whether it is built from whole texts, as a recital, and not from rows, as a network.
+        floats: Whether float types hold all its numbers, so that it can be exported.
+        plan: Returns how many parameters it will have, before anything is built; None where that is unknown.
+        kernels: Returns the functions that a build compiles on first use.
+    """
 
     name: str
     summary: str
@@ -120,23 +173,34 @@ class Recipe:
     tasks: tuple[Task, ...]
     options: tuple[Option, ...]
     builder: Builder
-    assumptions: tuple[str, ...] = ()  # about the data; where one fails, building raises an AssumptionError
-    words: str = ""  # its description and its use, a paragraph
-    formula: str = ""  # the name of the upper bound in `byheart.theory` that predicts its size, if there is one
-    order: int = 1000  # its order in tables: the rows of KS25's Table 1 first
-    distributions: bool = False  # whether targets may be distributions; documents are then its data
-    texts: bool = False  # whether it is built from whole texts, as a recital, and not from rows, as a network
-    floats: bool = False  # whether float types hold all its numbers, so that it can be exported
-    plan: Plan | None = None  # how many parameters it will have, before anything is built, where that is known
-    kernels: Callable[[], tuple[Any, ...]] = _exact_kernels  # compiled by a build on first use
+    assumptions: tuple[str, ...] = ()
+    description: str = ""
+    formula: str = ""
+    order: int = 1000
+    distributions: bool = False
+    texts: bool = False
+    floats: bool = False
+    plan: Plan | None = None
+    kernels: Callable[[], tuple[Any, ...]] = _exact_kernels
 
     @property
     def listing(self) -> Listing:
+        """The public description."""
         options = {option.name: f"{option.default}: {option.help}" for option in self.options}
-        return Listing(self.summary, str(self.ref), tuple(task.value for task in self.tasks), options, self.words)
+        return Listing(self.summary, str(self.ref), tuple(task.value for task in self.tasks), options, self.description)
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """All options with defaults filled in; an OptionError names an unknown one and lists the known."""
+        """Fill in the defaults of options.
+
+        Args:
+            given: The user's options, as values or texts.
+
+        Returns:
+            Every option of the construction.
+
+        Raises:
+            OptionError: An option is unknown; the message lists the known ones.
+        """
         known = {option.name: option for option in self.options}
         for name in given:
             if name not in known:
@@ -144,7 +208,13 @@ class Recipe:
         return {name: option.parse(given[name]) if name in given else option.default for name, option in known.items()}
 
     def planning(self, given: Mapping[str, Any]) -> Planning | None:
-        """How many parameters are planned for rows of symbols: by it `--tokens auto` chooses. None: not known.
+        """Return how many parameters are planned for rows of symbols, by which `--tokens auto` chooses.
+
+        Args:
+            given: The user's options.
+
+        Returns:
+            A function of tokenization, rows and classes; None where the size is not known beforehand.
 
         >>> from byheart.build import recipe
         >>> plan = recipe("native").planning({})
@@ -165,6 +235,21 @@ class Recipe:
         )
 
     def build(self, dataset: Dataset, *, seed: int, progress: Progress, options: Mapping[str, Any]) -> Construction:
+        """Build a network for a data set.
+
+        Args:
+            dataset: The rows.
+            seed: The seed of every random choice, from 0 to 2^64 - 1.
+            progress: Where to show progress.
+            options: The user's options.
+
+        Returns:
+            The network with its options and notes.
+
+        Raises:
+            OptionError: The construction does not take such data, options or seed.
+            BuildError: No network was found.
+        """
         if self.texts:
             raise self.takes_texts
         if dataset.encoder.task not in self.tasks:
@@ -192,7 +277,7 @@ def register(
     tasks: tuple[Task, ...],
     options: tuple[Option, ...] = (),
     assumptions: tuple[str, ...] = (),
-    words: str = "",
+    description: str = "",
     formula: str = "",
     order: int = 1000,
     guarantee: GuaranteeOf | None = None,
@@ -202,10 +287,32 @@ def register(
     plan: Plan | None = None,
     kernels: Callable[[], tuple[Any, ...]] = _exact_kernels,
 ) -> Callable[[B], B]:
-    """Registers the decorated builder as construction `name`. Registering is testing: the suite builds them all.
+    """Register the decorated builder as a construction.
 
-    This is the only list that names a construction: tables, pages, predictions and the report read it. `guarantee` is
-    for a construction that brings its own; those of the papers are in `byheart.theory.guarantees`.
+    Tables, pages, predictions, the report and the conformance suite read this registry.
+
+    Args:
+        name: Its name.
+        summary: One line that helps a user to choose.
+        ref: The theorem.
+        tasks: The tasks that it builds.
+        options: Its options.
+        assumptions: About the data.
+        description: A paragraph, with its use; by default the summary.
+        formula: The name of the upper bound in `byheart.theory` that predicts its size.
+        order: Its order in tables.
+        guarantee: Its guarantee from data and options; those of the papers are in `byheart.theory.guarantees`.
+        distributions: Whether targets may be distributions.
+        texts: Whether it is built from whole texts.
+        floats: Whether float types hold all its numbers.
+        plan: Returns how many parameters it will have.
+        kernels: Returns the functions that a build compiles on first use.
+
+    Returns:
+        The decorator, which returns the builder unchanged.
+
+    Raises:
+        OptionError: The name is taken.
     """
 
     def add(builder: B) -> B:
@@ -221,7 +328,7 @@ def register(
             options,
             builder,
             assumptions,
-            words or summary,
+            description or summary,
             formula,
             order,
             distributions,
@@ -240,17 +347,34 @@ _ELSEWHERE = ("byheart.checkpoints.windows.construction",)
 
 
 def recipes(texts: bool | None = False) -> dict[str, Recipe]:
-    """Name -> recipe of every construction from rows, or from whole texts, or (None) from either, in table order."""
+    """Import and list all constructions.
+
+    Args:
+        texts: False for those from rows, True for those from whole texts, None for both.
+
+    Returns:
+        Name -> recipe, in the order of tables.
+    """
     package = importlib.import_module(__package__)
     own = [f"{__package__}.{one.name}" for one in pkgutil.iter_modules(package.__path__) if one.name[0] != "_"]
     for module in (*own, *_ELSEWHERE):
-        importlib.import_module(module)
+        _import(module)
     ordered = sorted(_RECIPES.items(), key=lambda item: (item[1].order, item[0]))
     return {name: found for name, found in ordered if texts in (None, found.texts)}
 
 
 def recipe(name: str) -> Recipe:
-    """The recipe of one construction; other builders stay unloaded where the name determines its module."""
+    """Find one construction; other builders stay unloaded where the name determines its module.
+
+    Args:
+        name: Its name.
+
+    Returns:
+        Its recipe.
+
+    Raises:
+        OptionError: The name is unknown; the message lists the known ones.
+    """
     if name not in _RECIPES:
         _load_family(name)
     if name not in _RECIPES:
@@ -267,5 +391,18 @@ def _load_family(name: str) -> None:
         return
     for module in (f"{__package__}.{family}", f"{__package__}.table1.{family}"):
         if importlib.util.find_spec(module) is not None:
-            importlib.import_module(module)
+            _import(module)
             return
+
+
+def _import(module: str) -> None:
+    """Import a builder; an installation without numba can load and verify memories but not build them."""
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != "numba":
+            raise
+        raise MissingLibraryError(
+            "computing weights needs numba, which is not installed: pip install numba "
+            "(loading, predicting and verifying work without it)"
+        ) from error

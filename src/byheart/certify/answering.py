@@ -7,7 +7,7 @@ user's own folder (`own_key`), of everything that its answers depend on:
 
     the code of byheart · the network · the arithmetic · the part's inputs · the labels that these must get
 
-It is written once all rows of the part were answered as labelled. So nobody without the key can forge a seal,
+It is written once all rows of the part were answered as labelled. So only the holder of the key can write a seal,
 and a seal for other rows, labels, weights or code is the seal of another part: nothing has to be compared, and a forged
 or foreign file is as good as an empty one. Whoever can read the key can as well change the installed byheart. A verdict
 that rests on seals states this, with the number of rows. The file is removed when the proof is done; it is not a
@@ -66,7 +66,12 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """How rows are evaluated: on `executor`, if there is one; with the seals of the file `kept`."""
+    """How rows are evaluated.
+
+    Attributes:
+        executor: Where parts of the rows run; None for this process.
+        kept: A file with the seals of finished parts, so that an interrupted proof is resumed.
+    """
 
     executor: Executor | None = None
     kept: Path | None = None
@@ -202,7 +207,7 @@ class Seals:
 
     @staticmethod
     def forget(path: Path) -> None:
-        """Removes a file of seals, whose proof is done; a file of another kind is left alone."""
+        """Remove a file of seals, whose proof is done; a file of another kind is left alone."""
         if path.exists() and path.read_bytes().startswith(HEAD):
             path.unlink()
 

@@ -28,7 +28,14 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Witness:
-    """An input with an incorrect answer: class indices, -1 for none (or for a label that is not a class)."""
+    """An input with an incorrect answer.
+
+    Attributes:
+        row: The row of the data.
+        position: The token of the row, where every token has a label.
+        expected: The class index of its label; -1 where the label is not a class.
+        found: The class index of the answer; -1 for none.
+    """
 
     row: int
     position: int | None
@@ -40,9 +47,15 @@ class Witness:
 class Gap:
     """Where targets are distributions: how far the cross-entropy 𝓛 is above their entropy 𝓗, in nats, proved.
 
-    𝓛 - 𝓗 lies in [lower, upper] (None: not bounded); `allowed` is `fraction` of 𝓗, or of one nat for each of the
-    `tokens` predicted where 𝓗 = 0. labels_proved, labels_refuted: contexts whose likeliest label provably has, or has
-    not, the highest logit.
+    Attributes:
+        entropy: 𝓗.
+        lower: A lower bound of 𝓛 - 𝓗.
+        upper: An upper bound of it; None where it is not bounded.
+        allowed: The largest gap that is accepted: `fraction` of 𝓗, or of one nat for each predicted token where 𝓗 = 0.
+        fraction: The user's fraction.
+        tokens: How many tokens are predicted.
+        labels_proved: Contexts whose likeliest label provably has the highest logit.
+        labels_refuted: Contexts whose likeliest label provably has not.
     """
 
     entropy: float
@@ -56,7 +69,7 @@ class Gap:
 
     @property
     def middle(self) -> float:
-        """Known to far more digits than anybody reads, where the enclosure is narrow."""
+        """The middle of the bounds."""
         return self.lower if self.upper is None else (self.lower + self.upper) / 2
 
     def summary(self) -> dict[str, Any]:
@@ -80,6 +93,14 @@ class Gap:
 
     @staticmethod
     def from_dict(value: Any) -> Gap:
+        """Read the record of `as_dict`.
+
+        Args:
+            value: The field of a file.
+
+        Raises:
+            FileFormatError: It is not such a record.
+        """
         only(value, "gap", *(part.name for part in fields(Gap)))
         return Gap(
             entropy=_float(value["entropy"]),
@@ -108,14 +129,28 @@ def _float(value: Any) -> float:
 class Certificate:
     """The checker's verdict and its scope. Only the checker makes one.
 
-    rows: all rows that were given; asked: those that were evaluated and compared with their labels; agree,
-    differ: the outcome (the rest of `asked` is undecided); left_out: why the other rows were skipped -> how many.
-    labels: labels that were compared; contexts: distinct contexts among them; fingerprint: of the evaluated rows.
-    `promised` are the numbers that the theorem gives for this data, to be read beside `size`; `promise` is the result
-    of the comparison: `kept`, `broken`, `none` (the construction guarantees nothing), or `not checked: …` and why.
-    `arithmetic` states how the network was evaluated; `proofs` are further properties that were proved, name ->
-    sentence. Where targets are distributions, the verdict is about the `gap` of all rows together: proved, they all
-    agree; refuted, those differ that have a context with more than its share of the gap. `gap` is None for classes.
+    Where targets are distributions, the verdict is about the `gap` of all rows together: proved, they all agree;
+    refuted, those differ that have a context with more than its share of the gap.
+
+    Attributes:
+        verdict: `proved`, `refuted` or `undecided`.
+        reason: One sentence.
+        rows: All rows that were given.
+        asked: Rows that were evaluated and compared with their labels.
+        agree: Rows whose answers are their labels.
+        differ: Rows with another answer; the rest of `asked` is undecided.
+        labels: Labels that were compared.
+        contexts: Distinct contexts among them.
+        fingerprint: Of the evaluated rows.
+        size: The measured sizes.
+        guaranteed: The numbers that the theorem gives for this data, to be read beside `size`.
+        guarantee: `kept`, `broken`, `none` (the construction guarantees nothing), or `not checked: …` with the reason.
+        arithmetic: How the network was evaluated.
+        left_out: Why other rows were skipped -> how many.
+        witness: The first row that differs.
+        proofs: Further properties that were proved, name -> sentence.
+        gap: None for classes.
+        remarks: Further remarks for the reader; not part of a file.
 
     >>> import byheart
     >>> found = byheart.memorize(["ab", "ba"], [0, 1], construction="ks25", progress=False).certificate
@@ -133,14 +168,14 @@ class Certificate:
     contexts: int
     fingerprint: str
     size: Size
-    promised: dict[str, int]
-    promise: str
+    guaranteed: dict[str, int]
+    guarantee: str
     arithmetic: str
     left_out: dict[str, int] = field(default_factory=dict)
     witness: Witness | None = None
     proofs: dict[str, str] = field(default_factory=dict)
     gap: Gap | None = None
-    remarks: tuple[str, ...] = ()  # further remarks for the reader; not part of a file
+    remarks: tuple[str, ...] = ()
 
     @property
     def undecided(self) -> int:
@@ -166,7 +201,7 @@ class Certificate:
         """Return the HTML that a notebook shows."""
         facts = [
             ("scope", self.count_words),
-            ("guarantee", self.promise),
+            ("guarantee", self.guarantee),
             ("arithmetic", self.arithmetic),
             ("remark", "; ".join(self.remarks)),
         ]
@@ -181,7 +216,14 @@ class Certificate:
 
     @staticmethod
     def from_dict(value: Any) -> Certificate:
-        """Read the certificate of a file: a record of an earlier proof, not a proof."""
+        """Read the certificate of a file: a record of an earlier proof, not a proof.
+
+        Args:
+            value: The field of a file.
+
+        Raises:
+            FileFormatError: It is not such a record.
+        """
         gap = isinstance(value, Mapping) and "gap" in value  # a field of memories of distributions alone
         only(value, "certificate", *_STORED, *(("gap",) if gap else ()))
         return Certificate(
@@ -195,8 +237,8 @@ class Certificate:
             contexts=take(value, "contexts", int),
             fingerprint=take(value, "fingerprint", str),
             size=size_from_json(take(value, "size", dict)),
-            promised=counts(value, "promised"),
-            promise=take(value, "promise", str),
+            guaranteed=counts(value, "guaranteed"),
+            guarantee=take(value, "guarantee", str),
             arithmetic=take(value, "arithmetic", str),
             left_out=counts(value, "left_out"),
             witness=optional(value, "witness", _witness),
@@ -204,19 +246,8 @@ class Certificate:
             gap=Gap.from_dict(value["gap"]) if gap else None,
         )
 
-    @staticmethod
-    def from_version_1(value: Mapping[str, Any]) -> Certificate:
-        """The record in a file of format 1, which counted only the rows that were memorized."""
-        added_fields = set(value) & {*_ADDED, "gap"}
-        if added_fields:
-            raise FileFormatError(f"the certificate has a field {min(added_fields)!r}, which format 1 does not have")
-        rows = take(value, "rows", int)
-        added = {"asked": rows, "agree": rows, "differ": 0, "left_out": {}, "promise": "not checked: format 1"}
-        return Certificate.from_dict({**value, **added})
-
 
 _STORED = tuple(part.name for part in fields(Certificate) if part.name not in ("remarks", "gap"))
-_ADDED = ("asked", "agree", "differ", "left_out", "promise")  # by format 2
 
 
 def _witness(value: Any) -> Witness:

@@ -50,18 +50,28 @@ Mask = npt.NDArray[np.bool_]
 class RowSubset:
     """The evaluated rows as a subset of all given rows.
 
-    numbers: the index of each evaluated row among all of them (None: its own); left_out: why others are skipped -> how
-    many; place: how people find a row; unanswerable: why the memory cannot answer some evaluated rows, for the message.
+    Attributes:
+        numbers: The index of each evaluated row among all of them; None: its own.
+        left_out: Why others are skipped -> how many.
+        place: Returns how people find a row.
+        unanswerable: Why the memory cannot answer some evaluated rows.
+        contexts: Distinct contexts, where the evaluated rows' own inputs do not determine them.
+        remarks: Further remarks for the certificate.
     """
 
     numbers: Places | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
     place: Callable[[int], str] = "row {}".format
     unanswerable: Mapping[int, str] = field(default_factory=dict)
-    contexts: int | None = None  # distinct contexts, where the evaluated rows' own inputs do not determine them
+    contexts: int | None = None
     remarks: tuple[str, ...] = ()
 
     def number(self, row: int) -> int:
+        """Return the number that an evaluated row has for the user.
+
+        Args:
+            row: Its number among the evaluated rows.
+        """
         return row if self.numbers is None else int(self.numbers[row])
 
 
@@ -69,17 +79,31 @@ class RowSubset:
 class Record:
     """A file's own record: compared with the measured values, never trusted.
 
-    The network must keep the recorded guarantee, whoever recorded it. The guarantee must also be the theorem's own
-    where the two are `comparable`: for all memorized rows, in a file of this version. A `claim` of None on either side
-    cannot be compared.
+    The network must keep the recorded guarantee, whoever recorded it.
+
+    Attributes:
+        claim: The recorded guarantee; None cannot be compared.
+        size: The recorded sizes.
+        comparable: Whether the guarantee must be the theorem's own, for all memorized rows: in a file of this version
+            a difference is a false record; in one of another version the theorem may have had other constants, and the
+            record stays open.
+        foreign: The other version.
     """
 
     claim: Claim | None
     size: Size
     comparable: bool = True
+    foreign: str = ""
 
-    def differences(self, claim: Claim | None, size: Size) -> list[str]:
-        """Return a sentence for every entry of the file that differs from the checker's finding."""
+    def differences(self, size: Size) -> list[str]:
+        """Compare the record with measured sizes.
+
+        Args:
+            size: The measured sizes.
+
+        Returns:
+            A sentence for every entry that differs.
+        """
         found = [
             f"the file states {name} = {stated:,}, the network has {size.as_dict()[name]:,}"
             for name, stated in self.size.as_dict().items()
@@ -87,6 +111,11 @@ class Record:
         ]
         if self.claim is not None:
             found += [f"the file's own guarantee is broken: {words}" for words in self.claim.broken_by(size)]
+        return found
+
+    def other_guarantees(self, claim: Claim | None) -> list[str]:
+        """Return a sentence for every recorded guarantee that is not the construction's."""
+        found: list[str] = []
         if self.claim is None or claim is None or not self.comparable:
             return found
         if self.claim.ref != claim.ref:
@@ -124,17 +153,29 @@ def certify(
     fraction: float = FRACTION,
     plan: EvaluationPlan = AT_ONCE,
 ) -> Certificate:
-    """A certificate for "this network gives every row its label, and keeps its construction's guarantee".
+    """Decide "this network gives every row its label, and keeps its construction's guarantee".
 
-    Where the targets are distributions, it is for "the cross-entropy exceeds the entropy by at most `fraction` of it".
+    Where the targets are distributions: "the cross-entropy exceeds the entropy by at most `fraction` of it".
 
     proved: every label was reproduced in exact arithmetic (in floats only where these were proved to be exact for this
     network; where softmax makes numbers irrational, by enclosures that leave no other label), every guarantee holds,
     and the file's record, if there is one, agrees; refuted: a witness row, a broken guarantee, or a false
-    record; undecided: enclosures stayed too wide, or a guaranteed property could not be shown. `claim` is None where a
-    guarantee is not known or cannot be compared, and `unchecked` states why; unless that is `excused`, correct answers
-    alone are undecided, not proved. `plan` states where rows are evaluated,
-    and which parts of an interrupted proof are reused.
+    record; undecided: enclosures stayed too wide, or a guaranteed property could not be shown.
+
+    Args:
+        network: The network.
+        dataset: The rows with their labels.
+        claim: The guarantee; None where it is not known or cannot be compared.
+        progress: Where to show progress.
+        subset: Which rows of the user's data these are, and why others were skipped.
+        record: The file's own record, to be compared.
+        unchecked: Why the guarantee is not known.
+        excused: Whether correct answers alone are proved where the guarantee is not known; otherwise undecided.
+        fraction: The allowed gap of distributions.
+        plan: Where rows are evaluated, and which parts of an interrupted proof are reused.
+
+    Returns:
+        The certificate.
     """
     shown: dict[str, tuple[bool, str]] = {}  # further guarantees, each proved once
     floats = _exact_floats(network, dataset, claim, shown, progress)
@@ -149,7 +190,10 @@ def certify(
         guarantee = "broken" if broken else "kept"
         if verdict is Verdict.PROVED and broken:
             verdict, reason = Verdict.REFUTED, "; ".join(broken)
-    differences = record.differences(claim, size) if record is not None else []
+    differences = record.differences(size) if record is not None else []
+    others = record.other_guarantees(claim) if record is not None else []
+    if record is None or not record.foreign:
+        differences, others = [*differences, *others], []
     if verdict is Verdict.PROVED and differences:
         well = "every row is answered as labelled" if outcome.gap is None else outcome.reason
         verdict, reason = Verdict.REFUTED, f"{well}, but {'; '.join(differences)}"
@@ -160,6 +204,9 @@ def certify(
                 verdict, reason, guarantee = Verdict.UNDECIDED, sentence, f"not checked: {sentence}"
                 break
             proofs[name] = sentence
+    if verdict is Verdict.PROVED and others and record is not None:
+        verdict = Verdict.UNDECIDED
+        reason = f"every row is answered as labelled, but in a record of {record.foreign} {'; '.join(others)}"
     if verdict is Verdict.PROVED and unchecked and not excused:
         verdict, reason = (
             Verdict.UNDECIDED,
@@ -176,14 +223,14 @@ def certify(
         contexts=len(dataset.contexts) if subset.contexts is None else subset.contexts,
         fingerprint=dataset.fingerprint,
         size=size,
-        promised={} if claim is None else dict(claim.bounds),
-        promise=guarantee,
+        guaranteed={} if claim is None else dict(claim.bounds),
+        guarantee=guarantee,
         arithmetic=arithmetic(network, outcome.how),
         left_out=dict(subset.left_out),
         witness=outcome.witness,
         proofs=proofs,
         gap=outcome.gap,
-        remarks=(*subset.remarks, *(differences if verdict is not Verdict.PROVED else ())),
+        remarks=(*subset.remarks, *((*differences, *others) if verdict is not Verdict.PROVED else ())),
     )
 
 

@@ -39,7 +39,16 @@ Ids = tuple[tuple[Fraction, ...], ...]
 
 @dataclass(frozen=True)
 class ContextWitness:
-    """The tokens that break a condition, and the ids that they have; one token alone where its id is too large."""
+    """The tokens that break a condition; one token alone where its id is too large.
+
+    Attributes:
+        row: The sequence of the token.
+        position: Its position.
+        id: Its context id.
+        other_row: The sequence of the second token.
+        other_position: Its position.
+        other_id: Its context id.
+    """
 
     row: int
     position: int
@@ -53,8 +62,21 @@ class ContextWitness:
 class ContextCertificate:
     """The result of a check: if `proved`, the network is an (r, δ)-contextual mapping on these sequences.
 
-    r and delta are the given ones, or where none are given, the largest absolute id and the smallest distance
-    of different contexts (None where there is only one context). `fingerprint` is that of the sequences.
+    Attributes:
+        verdict: `proved`, `refuted` or `undecided`.
+        reason: One sentence.
+        rows: Sequences.
+        tokens: Tokens.
+        contexts: Distinct contexts.
+        multisets: Distinct multisets.
+        r: The given bound of the ids, else the largest absolute id.
+        delta: The given distance, else the smallest distance of different contexts (None for a single context).
+        fingerprint: Of the sequences.
+        size: The measured sizes.
+        arithmetic: How the network was evaluated.
+        witness: The tokens that break a condition.
+        context_ids: The ids, sequence by sequence.
+        sequence_ids: The ids of whole sequences, where the network has a second output.
     """
 
     verdict: Verdict
@@ -109,10 +131,19 @@ def _text(value: Fraction | None) -> str | None:
 def certify_contexts(
     network: Network, dataset: Dataset, *, r: Fraction | None = None, delta: Fraction | None = None
 ) -> ContextCertificate:
-    """Is the network an (r, δ)-contextual mapping on the data set's sequences? Without r and δ: for which?
+    """Decide whether a network is an (r, δ)-contextual mapping on the data set's sequences.
 
-    The data set has the task seq-to-seq, so that every token has a context. `undecided` where the network has attention
-    whose weights are not rational.
+    Args:
+        network: The network.
+        dataset: Sequences with the task seq-to-seq, so that every token has a context.
+        r: The largest absolute id that is allowed; None measures it.
+        delta: The smallest distance of different contexts that is allowed; None measures it.
+
+    Returns:
+        The certificate; `undecided` where the network has attention whose weights are not rational.
+
+    Raises:
+        DataError: The data set has another task.
     """
     if dataset.encoder.task is not Task.SEQ_TO_SEQ:
         raise DataError(f"the data set has the task {dataset.encoder.task}; every token needs a context: seq-to-seq")
@@ -187,7 +218,7 @@ def _evaluate(network: Network, dataset: Dataset) -> _Answers:
     if state.index.shape != contexts.of_label.shape:
         raise NetworkError(f"it answers {state.index.shape}, the tokens are {contexts.of_label.shape}")
     answers = [tuple(map(Fraction, state.points.row(point))) for point in range(state.points.count)]
-    if not answers or not answers[0]:
+    if not answers[0]:
         raise NetworkError("it has no output, and an id is its first one")
     tokens = []
     for row, names in enumerate(contexts.of_label):

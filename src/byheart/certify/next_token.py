@@ -119,7 +119,7 @@ def decided_tokens(decoder: AnyDecoder, tokens: Ints, progress: Progress = SILEN
 
 
 def _spend(contexts: int, products: int) -> None:
-    """Counts the work, where an untrusted file has a budget."""
+    """Count the work, where an untrusted file has a budget."""
     limit = meter()
     if limit is not None:
         limit.spend(contexts * products)
@@ -257,7 +257,7 @@ def _enclose(
     chunk: int,
     stage: Stage,
 ) -> None:
-    """Puts the enclosures of the chosen contexts in their rows: log Σ exp(logits), the own logits, the label."""
+    """Put the enclosures of the chosen contexts in their rows: log Σ exp(logits), the own logits, the label."""
     pairs = _pairs(contexts)
     for part, tokens in _groups(contexts.tokens, chosen, chunk):
         logits = source(part, tokens, kind)
@@ -304,7 +304,7 @@ def _redo(
     progress: Progress,
     keep_gaps: bool = False,
 ) -> None:
-    """Replaces the enclosures of the chosen contexts by arb balls of `bits` bits; `keep_gaps` redoes only labels."""
+    """Replace the enclosures of the chosen contexts by arb balls of `bits` bits; `keep_gaps` redoes only labels."""
     before = [rows[i].gap for i in chosen.tolist()]
     with progress.stage(f"enclosing with {bits} bits", total=len(chosen)) as stage, precision(bits):
         _enclose(source, ArbBalls, contexts, entropies, rows, chosen, ARB_CHUNK, stage)

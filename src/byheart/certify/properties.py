@@ -18,7 +18,7 @@ _PROVERS: dict[str, Prover] = {}
 
 
 def prover(kind: str) -> Callable[[Prover], Prover]:
-    """Registers the decorated function as the prover of guarantees `kind: …`."""
+    """Register the decorated function as the prover of guarantees `kind: …`."""
 
     def add(function: Prover) -> Prover:
         _PROVERS[kind] = function
@@ -36,7 +36,15 @@ def prove_property(name: str, network: Network, dataset: Dataset, progress: Prog
 
 
 def connections(network: Network, n: int) -> int:
-    """Pairs (query, key) of all attention layers on a sequence of n tokens, by their patterns."""
+    """Count the pairs (query, key) of all attention layers, by their patterns.
+
+    Args:
+        network: The network.
+        n: Tokens of the sequence.
+
+    Returns:
+        The number of pairs.
+    """
     total, length = 0, n
     for layer in network.layers:
         if isinstance(layer, GlobalToken):

@@ -1,11 +1,11 @@
 """Missing values: None, NaN, pandas' NA and an empty CSV cell are one thing, and nothing happens to them silently.
 
-error: refuse them, naming every row. drop: leave the rows out, counted. label: a missing label is a class of its own,
+error: refuse them, naming every row. drop: skip the rows, counted. label: a missing label is a class of its own,
 and a missing token a symbol of its own; both are written None.
 
     >>> settled = settle_missing([["a"], ["b"], []], [1, None, 2], "drop")
     >>> settled.sequences, settled.labels, settled.note
-    ([['a']], [1], 'missing=drop: 2 rows were left out (row 1, row 2)')
+    ([['a']], [1], 'missing=drop: 2 rows were skipped (row 1, row 2)')
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Present:
             return ""
         rows = "1 row" if self.concerned == 1 else f"{self.concerned:,} rows"
         if self.policy == "drop":
-            return f"missing=drop: {rows} {'was' if self.concerned == 1 else 'were'} left out ({self.named})"
+            return f"missing=drop: {rows} {'was' if self.concerned == 1 else 'were'} skipped ({self.named})"
         return f"missing=label: {rows} with None in place of what is missing ({self.named})"
 
     def as_dict(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def settle_missing(
     *,
     per_token: bool = False,
 ) -> Present:
-    """Applies the policy to rows of tokens and their labels; a row without a token counts as missing too.
+    """Apply the policy to rows of tokens and their labels; a row without a token counts as missing too.
 
     With `per_token` a row's labels are a list or tuple, one for each token; otherwise a tuple is one compound label,
     which is taken as it is.
@@ -81,7 +81,7 @@ def settle_missing(
     if policy == "error":
         parts = [f"the {what} is missing in {_names(rows, place)}" for what, rows in _both(no_token, no_label)]
         raise DataError(
-            f"{start}{'; '.join(parts)}: fill them in, or choose --missing drop to leave these rows out, or "
+            f"{start}{'; '.join(parts)}: fill them in, or choose --missing drop to skip these rows, or "
             "--missing label to treat a missing value as a value of its own"
         )
     if policy == "drop":

@@ -7,7 +7,7 @@ apart as their shadows, so after sorting by the shadow only pairs within the bes
 Floats rule pairs out and integers decide (`Cloud`); of several directions the one that leaves the fewest pairs is swept
 (`sweep`). The invariant is that `best` is always the squared distance of some pair, in integers, and that no pair is
 ever dropped unless it is proved not to be closer. When `best` is tiny against the cloud, floats would run out of
-digits: the cloud is then cut at every gap that no closer pair can straddle, and its pieces are searched on their own
+digits: the cloud is then split at every gap that no closer pair can straddle, and its pieces are searched on their own
 scale. Most clouds cost a few sorts; the worst take all pairs, as blocked matrix products.
 
     >>> separation(Values.of([[0, 0], [3, 4], [3, 3]], denominator=2))
@@ -55,11 +55,15 @@ from byheart.exact.number import Values
 
 Integers = npt.NDArray[Any]  # (P, d) of Python ints, or of int64 where no squared distance overflows
 
+# Half a unit in the last place of 1.
 _UNIT = 2.0**-53
+# Bits of a machine word.
 _WORD = 62
+# Beyond it squares overflow floats.
 _LONG = 2.0**1000
 _SMALLEST = 2.0**-1000  # keeps clear of floats that lose digits
 _DISTANT = 4  # a middle this many times farther out than the cloud is wide is subtracted exactly
+# Pairs at a time.
 _CHUNK = 1 << 15
 
 
@@ -166,10 +170,13 @@ def _make_long_cloud(points: npt.NDArray[Any]) -> Cloud:
 _NARROW = 64  # mean number of neighbours within reach up to which they are compared one lag at a time
 _LONGEST = 4096  # the largest such number
 _STRIP = 2048  # points
+# Points of a strip at a time. Tuned by hand.
 _ROWS = 256
+# Lines closer to parallel than this cosine add nothing. Tuned by hand.
 _PARALLEL = 0.7
 _SAMPLE = 1 << 14  # pairs
 _PER_PAIR, _PER_COORDINATE, _PER_SURVIVOR = 0.4, 0.06, 60.0  # nanoseconds, roughly
+# How far a computed basis may be from orthogonal: its axes are shortened by as much.
 _ORTHOGONAL = 2.0**-40
 _FAR = 1e30  # a squared distance beyond all others; infinity would meet zeros inside the library
 _TILE, _TILE_COLUMNS = 1 << 18, 512  # multiplications, and columns if there are enough
@@ -221,7 +228,7 @@ def sweep(lines: Sequence[SortedCloud], best: int) -> int:
 
 
 def _sweep_strips(lines: Sequence[SortedCloud], products: Products, best: int) -> int:
-    """Strips across the first line, each sorted along a second one: both leave out what is beyond reach."""
+    """Strips across the first line, each sorted along a second one: both skip what is beyond reach."""
     first = lines[0]
     oblique = (line for line in lines if abs(float(line.direction @ first.direction)) < _PARALLEL)
     second = next(oblique, first)
@@ -348,19 +355,31 @@ _FEW_POINTS = 1 << 8  # points whose differences are computed at once
 _FEW = 48  # points whose pairs are all computed
 _AXES = 12  # coordinate directions tried
 _OBLIQUE = 3  # random directions tried
-_TINY = 2.0**-20  # a best distance, against the cloud's size, that calls for cutting the cloud
+_TINY = 2.0**-20  # a best distance, against the cloud's size, that calls for splitting the cloud
 
 
 @dataclass(frozen=True)
 class Separation:
-    """r²: the largest squared norm of a point; δ²: the smallest squared distance of two, None when there is one."""
+    """How large and how close together points are.
+
+    Attributes:
+        r_squared: The largest squared norm of a point.
+        delta_squared: The smallest squared distance of two; None for a single point.
+    """
 
     r_squared: Fraction
     delta_squared: Fraction | None
 
 
 def separation(points: Values) -> Separation:
-    """r² and δ² of distinct points."""
+    """Find r² and δ² of points, exactly.
+
+    Args:
+        points: Distinct points.
+
+    Raises:
+        DataError: There are no points.
+    """
     if not points.count:
         raise DataError("there are no points; give at least one")
     scale = points.denominator**2
@@ -409,7 +428,7 @@ def _search(points: npt.NDArray[Any]) -> int:
             lines.append(SortedCloud.along(cloud, direction))
             for lag in (1, 2):
                 best = cloud.probe(lines[-1].order[:-lag], lines[-1].order[lag:], best)
-            if _halves(lines[-1], best):  # small pieces are cheaper to know than more lines
+            if _halves(lines[-1], best):  # small pieces are cheaper than more lines
                 lines = lines[-1:]
                 break
         lines.sort(key=lambda line: int(line.windows(best).sum()))
@@ -422,7 +441,7 @@ def _search(points: npt.NDArray[Any]) -> int:
 
 
 def _halves(line: SortedCloud, best: int) -> bool:
-    """Whether the best distance is tiny and the line cuts the cloud into pieces of at most half its size."""
+    """Whether the best distance is tiny and the line splits the cloud into pieces of at most half its size."""
     if line.cloud.reach(best) >= _TINY:
         return False
     return all(stop - start <= line.cloud.count // 2 for start, stop in line.pieces(best))

@@ -26,7 +26,13 @@ class Task(StrEnum):
 
 
 def as_task(task: Task | str) -> Task:
-    """The task of this name.
+    """Find the task of a name.
+
+    Args:
+        task: A name, or the task itself.
+
+    Raises:
+        OptionError: The name is unknown.
 
     >>> as_task("set") is Task.SET
     True

@@ -1,6 +1,6 @@
 """Values: what a label or a token may be, when two of them are the same, and how they are written in a file.
 
-A value is a str, an int, a float, a bool, bytes, a tuple of values, or None, which stands for "missing". Python's `==`
+A value is a str, an int, a float, a bool, bytes, a tuple of values, or None, which means "missing". Python's `==`
 and its dictionaries take 1, 1.0 and True for one value and 0.0 for -0.0; byheart never does: type and value both count,
 so all code that compares, numbers or looks up values goes through this module.
 
@@ -42,6 +42,7 @@ _RANK = {kind: rank for rank, kind in enumerate(PLAIN)}
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _LONGEST = 4000  # digits: Python refuses to convert longer decimal numbers
+# Nested tuples.
 _DEEPEST = 20
 _TRUTHS = {"true": True, "false": False, "1": True, "0": False}
 
@@ -207,7 +208,7 @@ _READERS: dict[str, Callable[[str], Any]] = {"float": float.fromhex, "bytes": by
 
 
 def convert(value: Any, kind: str) -> Any:
-    """The value as the type that the user asked for, or a DataError; None stays None.
+    """The value as the user's type, or a DataError; None stays None.
 
     >>> convert("00501", "int"), convert(7, "str"), convert("2.50", "float"), convert(3.0, "int")
     (501, '7', 2.5, 3)
@@ -264,8 +265,10 @@ def _to_bool(value: Any) -> bool:
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {"str": _to_str, "int": _to_int, "float": _to_float, "bool": _to_bool}
 
 
+# Integers up to this are JSON numbers that every reader holds.
 _SAFE = 1 << 53
 _HEXADECIMAL = re.compile(r"-?0x[1-9a-f][0-9a-f]*\Z")
+# Of stored numbers: far below any float.
 _LOWEST_EXPONENT = -(1 << 16)
 
 

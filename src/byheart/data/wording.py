@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from decimal import Context
 from fractions import Fraction
 
+# Characters of a quoted value, and items of a quoted row.
 _LIMIT = 34
 _ITEMS = 8
 
 
 def quote(value: object) -> str:
-    """The repr of `value`, cut in the middle; a huge int in hexadecimal, because Python refuses its decimal digits."""
+    """The repr of `value`, shortened in the middle; a huge int in hexadecimal, because Python refuses its decimal
+    digits."""
     return cut(quote_fully(value))
 
 
@@ -55,7 +57,7 @@ def cut(text: str) -> str:
 
 
 def one_line(error: BaseException, limit: int = 160) -> str:
-    """What another library says, on one line and not for ever.
+    """Another library's message, on one line and of limited length.
 
     >>> one_line(ValueError("bad\\n  header"))
     'bad header'

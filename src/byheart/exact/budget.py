@@ -1,4 +1,4 @@
-"""A limit on work and memory: an untrusted file must not fill the machine or run for ever.
+"""A limit on work and memory: an untrusted file must not fill the machine's memory or run without end.
 
 Code that evaluates such a file runs inside `with limited(budget)`. The engines then estimate a job's cost beforehand
 (one input is tried, metered step by step, and counts for all), and raise a BudgetError beyond the budget. The unit
@@ -27,6 +27,7 @@ from pathlib import Path
 
 from byheart.errors import BudgetError
 
+# Bits of a limb.
 LIMB = 56
 PADDING = 1 << 23  # positions that rows may be padded to, whatever their own length
 TIMES = 64  # or this many times their tokens
@@ -49,7 +50,7 @@ class Meter:
     work: int = 0
 
     def spend(self, work: int) -> None:
-        """Adds work that is about to be done; a BudgetError if that is too much."""
+        """Add work that is about to be done; a BudgetError if that is too much."""
         self.work += work
         if self.work > self.budget.work:
             raise BudgetError(

@@ -17,8 +17,11 @@ u·log u to sort, N·log u to search, c·(u + N) for the sums and products.
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate, groupby
 
 import numpy as np
@@ -30,6 +33,8 @@ from byheart.exact.number import Integers, Number, Values, parts
 from byheart.exact.reference import Block, Map, Step
 from byheart.progress import SILENT, Progress
 
+log = logging.getLogger(__name__)
+
 FEW_ROWS = 300  # of a map of one number
 FEW_COLUMNS = 64  # of a map to one number
 SMALL_JOB = 20_000  # row evaluations (inputs x weight rows) below which compiled code is not worth loading
@@ -38,9 +43,10 @@ SMALL_JOB = 20_000  # row evaluations (inputs x weight rows) below which compile
 def run(steps: Sequence[Step], values: Values, progress: Progress = SILENT, name: str = "evaluating") -> Values:
     """Every row of `values` through `steps`, exactly, by the engine that suits the size of the job."""
     small = values.count * sum(_rows(step) for step in steps) <= SMALL_JOB
-    if values.count > 1 or not small:
-        _estimate(steps, values, small)
-    if small:
+    plain = small or not compiled()
+    if values.count > 1 or not plain:
+        _estimate(steps, values, plain)
+    if plain:
         return reference.run(steps, values)
     segments = list(_segments(steps))
     with progress.stage(name, total=values.count * len(segments)) as stage:
@@ -61,14 +67,23 @@ def run(steps: Sequence[Step], values: Values, progress: Progress = SILENT, name
     return values
 
 
-def _estimate(steps: Sequence[Step], values: Values, small: bool) -> None:
+@cache
+def compiled() -> bool:
+    """Return whether numba is installed; without it plain Python evaluates everything, with the same result."""
+    if importlib.util.find_spec("numba") is not None:
+        return True
+    log.warning("numba is not installed: evaluating in plain Python, 10 to 100 times as slow")
+    return False
+
+
+def _estimate(steps: Sequence[Step], values: Values, plain: bool) -> None:
     """Inside a budget, one input is tried with a meter and counts for all of them; so does its result's memory."""
     limit = meter()
     if limit is None:
         return
     before = limit.work
     tried = reference.run(steps, Values(values.numerators[:1], values.denominator))
-    if small:  # the reference does all of it, metered
+    if plain:  # the reference does all of it, metered
         limit.work = before
     else:
         limit.spend((limit.work - before) * (values.count - 1))
@@ -111,7 +126,7 @@ def _kind(step: Step) -> str:
 
 
 def _segments(steps: Sequence[Step]) -> Iterator[tuple[str, list[Step]]]:
-    """Runs of steps for one engine; a single narrow step between others is not worth a change of engine."""
+    """Run of steps for one engine; a single narrow step between others is not worth a change of engine."""
     kinds = [_kind(step) for step in steps]
     joins = [isinstance(s, Map) and len(s.rows) == 1 and k == "one number" for k, s in zip(kinds, steps, strict=True)]
     if "reflections" not in kinds and not all(joins):

@@ -40,6 +40,7 @@ from byheart.exact.program import LIMB, Program, compile_steps
 from byheart.exact.reference import Step, odd_part
 from byheart.progress import Stage
 
+# All bits of a limb, and of half a limb.
 MASK = (1 << 56) - 1
 HALF = (1 << 28) - 1
 LIMIT = 100  # accumulated cost (units of 2^56) above which carries are propagated; 128 would overflow
@@ -57,7 +58,7 @@ def carry(acc, size, lanes):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def place(acc, k, shift, j, y):  # type: ignore[no-untyped-def]
-    """Adds y · 2^shift to limb k of lane j. A left shift that wraps around is harmless: its low 56 bits are correct."""
+    """Add y · 2^shift to limb k of lane j. A left shift that wraps around is harmless: its low 56 bits are correct."""
     acc[k, j] += (y << shift) & MASK
     acc[k + 1, j] += y >> (56 - shift)
 
@@ -133,7 +134,7 @@ def execute(  # type: ignore[no-untyped-def]
     target, relu, terms, source, digit, limb, shift, mode, cost,
     constants, constant_start, constant_limbs, registers, low, length, acc, lanes,
 ):  # fmt: skip
-    """Runs every instruction on `lanes` inputs; returns -1, or the instruction whose number outgrew the buffers."""
+    """Run every instruction on `lanes` inputs; returns -1, or the instruction whose number outgrew the buffers."""
     capacity = registers.shape[1]
     for i in range(target.shape[0]):
         # The limb positions that the sum can reach: those of all its terms and of its constant.
@@ -202,6 +203,7 @@ def buffers(registers: int, capacity: int, lanes: int) -> Buffers:
     )
 
 
+# Inputs at a time. Tuned by hand.
 LANES = 256
 
 

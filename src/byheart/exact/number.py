@@ -32,7 +32,12 @@ from byheart.errors import InexactError
 
 @dataclass(frozen=True, slots=True, order=False)
 class Dyadic:
-    """mantissa · 2^exponent with an odd mantissa and a negative exponent. Make one with `dyadic`."""
+    """mantissa · 2^exponent with an odd mantissa and a negative exponent. Make one with `dyadic`.
+
+    Attributes:
+        mantissa: An odd integer.
+        exponent: A negative integer.
+    """
 
     mantissa: int
     exponent: int
@@ -95,7 +100,12 @@ Number: TypeAlias = int | Dyadic
 
 
 def dyadic(mantissa: int, exponent: int) -> Number:
-    """mantissa · 2^exponent in its one form."""
+    """Return mantissa · 2^exponent in its one form.
+
+    Args:
+        mantissa: An integer.
+        exponent: An integer.
+    """
     if exponent >= 0:
         return mantissa << exponent
     if mantissa == 0:

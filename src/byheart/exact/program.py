@@ -4,7 +4,7 @@ A program is a list of instructions `register = relu?(sum of weight · register 
 short: a value that is only carried (weight 1, no bias, known not to be negative) costs nothing, because the new
 name points at the old register; and a wide block is done unit by unit, so that memory does not grow with its width.
 
-A weight m·2^e is cut into digits below 2^28; a digit d at bit position p becomes a term (d, p // 56, p % 56), that is
+A weight m·2^e is split into digits below 2^28; a digit d at bit position p becomes a term (d, p // 56, p % 56), that is
 limb offset and shift inside a limb. `cost` bounds the amount that a term adds to an accumulator, in units of 2^56, so
 that the kernel can decide when carries must be propagated before 64 bits overflow.
 
@@ -25,11 +25,13 @@ import numpy.typing as npt
 from byheart.exact.number import Number, parts
 from byheart.exact.reference import Block, Map, Step
 
+# Bits of a limb, and of a digit of a weight: their product fits 64 bits in halves.
 LIMB = 56
 DIGIT = 28
 SMALL = 64  # digits up to this size multiply a whole limb without overflow
 WIDE = 64  # hidden units above which a block is done unit by unit
 
+# How a term is added: its digit times a limb, shifted, or by halves of the limb.
 PLAIN, SHIFTED, SPLIT = 0, 1, 2
 
 Ints = npt.NDArray[np.int64]
@@ -59,7 +61,7 @@ class Program:
 
 @dataclass
 class _Assembler:
-    """Collects instructions while registers are allocated and freed."""
+    """Collect instructions while registers are allocated and freed."""
 
     unit: int
     free: list[int] = field(default_factory=list)

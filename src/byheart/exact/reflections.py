@@ -30,8 +30,10 @@ from byheart.exact.budget import meter
 from byheart.exact.number import Values
 from byheart.exact.reference import Block
 
+# Bits of a limb.
 LIMB = 56
 MASK = (1 << LIMB) - 1
+# Numbers at a time. Tuned by hand.
 LANES = 4096
 Ints = npt.NDArray[np.int64]
 

@@ -3,7 +3,7 @@
 One column is one `LabelEncoder`: cell -> class. Several columns become digits of one whole number (`RowKeys`), and the
 last `LabelEncoder` maps this number to the class. A cell outside the table gets a digit that no stored number has, so
 that `known` needs no test of its own. The class selects the label, or the `LabelEncoder` returns the label itself where
-that makes the file smaller.
+that makes the file smaller. Rows of texts that seldom repeat are one joined text instead (`onnx_joined`).
 
 `read_lookup` reverses `build_lookup_model`: it takes the tables out of a file, builds the graph of these tables again
 and compares the two. So a file is proved from its own bytes: it lists these rows with these labels, and no others.
@@ -28,7 +28,17 @@ from byheart.data.read.cells import CellType
 from byheart.data.tokens.front import Cells, Cutting, Front, FrontColumn, Scaled
 from byheart.data.tokens.row_keys import RowKeys, empty_stages
 from byheart.errors import ExportError, FileFormatError
-from byheart.export.onnx_table import ROWS, GraphLabels, TableSignature, tensor
+from byheart.export.onnx_table import (
+    ROWS,
+    GraphLabels,
+    TableSignature,
+    check_same_graph,
+    graph_inputs,
+    graph_outputs,
+    label_constant,
+    read_labels,
+    tensor,
+)
 from byheart.export.targets.onnx import ML, Graph
 
 Whole = npt.NDArray[np.int64]
@@ -147,33 +157,17 @@ def build_lookup_model(lookup: TableLookup, about: dict[str, str]) -> Any:
     """
     front, answers = lookup.front, lookup.answers
     graph, signature = Graph("float64"), TableSignature.of(front)
-    kinds = graph.onnx.TensorProto
-    element = {
-        CellType.TEXT: kinds.STRING, CellType.WHOLE: kinds.INT64,
-        CellType.NUMBER: kinds.DOUBLE, CellType.TRUTH: kinds.BOOL,
-    }  # fmt: skip
-    for name in (*signature.inputs, signature.label, signature.known):
-        graph.name(name)
-    if signature.matrix is not None:
-        inputs = [graph.info(ROWS, ["batch", len(front.columns)], element[signature.matrix])]
-    else:
-        inputs = [graph.info(column.name, ["batch"], element[column.type]) for column in front.columns]
+    inputs = graph_inputs(graph, front.named_types, signature)
     if lookup.keys is None:
         column = front.columns[0]
         assert isinstance(column.cutting, Cells)
         cells = _castable(graph, column.name, column.type)
-        _answer(graph, _cell_keys(graph, column.cutting, column.type), cells, lookup, signature)
+        answer_nodes(graph, cell_keys(graph, column.cutting, column.type), cells, lookup, signature)
     else:
         number = _row_number(graph, front, signature, lookup.keys)
-        _answer(graph, _whole_keys(graph, lookup.keys.stages[-1].keys), number, lookup, signature)
-    outputs = [
-        graph.info(signature.label, ["batch"], element[answers.type]),
-        graph.info(signature.known, ["batch"], kinds.BOOL),
-    ]
-    # Names of nodes are optional, and would be bytes of every file.
-    for node in graph.nodes:
-        node.name = ""
-    return graph.model(inputs, outputs, about)
+        answer_nodes(graph, _whole_keys(graph, lookup.keys.stages[-1].keys), number, lookup, signature)
+    graph.forget_node_names()
+    return graph.model(inputs, graph_outputs(graph, answers, signature), about)
 
 
 def _castable(graph: Graph, cells: str, type: CellType) -> str:
@@ -201,7 +195,8 @@ def _whole_keys(graph: Graph, keys: Whole) -> Any:
     return _whole_list(graph, "keys", keys)
 
 
-def _cell_keys(graph: Graph, cutting: Cells, type: CellType) -> Any:
+def cell_keys(graph: Graph, cutting: Cells, type: CellType) -> Any:
+    """The keys of a `LabelEncoder`: the cells of a column."""
     if type is CellType.TEXT:
         return _attribute(graph, "keys_strings", strings=[(value or "").encode() for value in cutting.values])
     if type is CellType.NUMBER:
@@ -254,7 +249,7 @@ def _returns_label(lookup: TableLookup) -> bool:
     return False
 
 
-def _answer(graph: Graph, keys: Any, source: str, lookup: TableLookup, signature: TableSignature) -> None:
+def answer_nodes(graph: Graph, keys: Any, source: str, lookup: TableLookup, signature: TableSignature) -> None:
     """The label and whether the row is known, from the number of a row."""
     answers, helper = lookup.answers, graph.onnx.helper
     if _returns_label(lookup):
@@ -262,72 +257,121 @@ def _answer(graph: Graph, keys: Any, source: str, lookup: TableLookup, signature
             labels = [str(label).encode() for label in answers.labels]
             values = _attribute(graph, "values_strings", strings=[labels[k] for k in lookup.classes.tolist()])
             default = _attribute(graph, "default_string", s=str(answers.unknown).encode())
-            mark = graph.texts([str(answers.unknown)], "unknown")
+            mark = graph.texts([str(answers.unknown)], "none")
         else:
             values = _whole_list(graph, "values", np.array(answers.labels, dtype=np.int64)[lookup.classes])
-            default, mark = _default(graph, answers.unknown, values), graph.whole([answers.unknown], "unknown")
+            default, mark = _default(graph, answers.unknown, values), graph.whole([answers.unknown], "none")
         node = helper.make_node("LabelEncoder", [source], [signature.label], domain=ML)
         node.attribute.extend([keys, values, default])
         graph.domains.add(ML)
         graph.nodes.append(node)
-        same = graph.node("Equal", [signature.label, mark], "is_unknown")
+        same = graph.node("Equal", [signature.label, mark], "new")
         graph.nodes.append(helper.make_node("Not", [same], [signature.known]))
         return
     values = _whole_list(graph, "values", lookup.classes)
     number = _encoder(graph, keys, [values, _default(graph, len(answers.labels), values)], source, "class")
-    table = answers.array()
-    text = answers.type is CellType.TEXT
-    constant = graph.texts(table.tolist(), "labels") if text else graph.constant(table, "labels", table.dtype)
-    graph.nodes.append(helper.make_node("Gather", [constant, number], [signature.label]))
+    graph.nodes.append(helper.make_node("Gather", [label_constant(graph, answers), number], [signature.label]))
     count = graph.constant(len(answers.labels), "classes", np.int64)
     graph.nodes.append(helper.make_node("Less", [number, count], [signature.known]))
 
 
 def _row_number(graph: Graph, front: Front, signature: TableSignature, keys: RowKeys) -> str:
     """The number of each row that the last list is searched for."""
-    digits = _matrix_digits(graph, front, signature)
-    parts = None if digits else _column_digits(graph, front, signature)
+    groups = _digit_groups(graph, front, signature)
     earlier = ""
     for stage in keys.stages:
-        if digits:
-            weights = np.zeros(front.places, dtype=np.int64)
-            weights[stage.start : stage.start + len(stage.strides)] = stage.strides
-            number = graph.node("MatMul", [digits, graph.constant(weights, "strides", np.int64)], "number")
-        else:
-            assert parts is not None
-            number = ""
-            for part, stride in zip(parts[stage.start :], stage.strides, strict=False):
-                scaled = part if stride == 1 else graph.node("Mul", [part, graph.whole([stride], "stride")], "scaled")
-                number = graph.node("Add", [number, scaled], "number") if number else scaled
-        if earlier:
-            carried = graph.node("Mul", [earlier, graph.whole([stage.carry], "carry")], "carried")
-            number = graph.node("Add", [number, carried], "number")
+        strides = dict(enumerate(stage.strides, start=stage.start))
+        terms = [earlier and graph.node("Mul", [earlier, graph.whole([stage.carry], "carry")], "carried")]
+        terms += [_weighed(graph, group, strides) for group in groups]
+        number = ""
+        for term in filter(None, terms):
+            number = graph.node("Add", [number, term], "number") if number else term
         if stage is keys.stages[-1]:
             return number
         earlier = _digits(graph, _whole_keys(graph, stage.keys), len(stage.keys), number)
     raise ExportError("a row without cells has no number")
 
 
-def _matrix_digits(graph: Graph, front: Front, signature: TableSignature) -> str:
-    """Digits (batch, columns) of a matrix in one step; empty where the columns differ in how they become digits."""
-    if signature.matrix is None:
+@dataclass(frozen=True)
+class _Group:
+    """Columns that become digits in one step: (batch, places) of a matrix, else (places, batch), or (batch,) of one."""
+
+    places: list[int]
+    digits: str
+    matrix: bool = False
+
+
+def _weighed(graph: Graph, group: _Group, strides: dict[int, int]) -> str:
+    """The digits of a group times the strides of their places, added up (batch,); empty where none has a stride."""
+    weights = [strides.get(place, 0) for place in group.places]
+    if not any(weights):
         return ""
+    if group.matrix:
+        return graph.node("MatMul", [group.digits, graph.whole(weights, "strides")], "number")
+    if len(weights) > 1:
+        return graph.node("MatMul", [graph.whole(weights, "strides"), group.digits], "number")
+    if weights == [1]:
+        return group.digits
+    return graph.node("Mul", [group.digits, graph.whole(weights, "stride")], "scaled")
+
+
+def _digit_groups(graph: Graph, front: Front, signature: TableSignature) -> list[_Group]:
+    """The digits of all columns."""
     ways = [column.cutting for column in front.columns]
+    if signature.matrix is not None:
+        return [_Group(list(range(len(ways))), _matrix_digits(graph, ways, signature.matrix), matrix=True)]
+    # Numbers of one type are scaled together: a dozen nodes for all of them instead of a dozen each.
+    together: dict[CellType, list[int]] = {}
+    for place, column in enumerate(front.columns):
+        if isinstance(column.cutting, Scaled):
+            together.setdefault(column.type, []).append(place)
+    groups = []
+    for place, column in enumerate(front.columns):
+        if isinstance(column.cutting, Cells):
+            cells = _castable(graph, column.name, column.type)
+            keys = cell_keys(graph, column.cutting, column.type)
+            groups.append(_Group([place], _digits(graph, keys, len(column.cutting.values), cells)))
+        elif isinstance(column.cutting, Scaled):
+            places = together[column.type]
+            if place == places[0]:
+                groups.append(_Group(places, _scaled_columns(graph, [front.columns[k] for k in places])))
+        else:
+            raise ExportError(f"a lookup has no {column.cutting.name}")
+    return groups
+
+
+def _matrix_digits(graph: Graph, ways: Sequence[Cutting], type: CellType) -> str:
+    """Digits (batch, columns) of a matrix in one step."""
     first = ways[0]
     if isinstance(first, Cells) and all(way is first or way == first for way in ways):
-        cells = _castable(graph, ROWS, signature.matrix)
-        return _digits(graph, _cell_keys(graph, first, signature.matrix), len(first.values), cells)
+        return _digits(graph, cell_keys(graph, first, type), len(first.values), _castable(graph, ROWS, type))
     scaled = [way for way in ways if isinstance(way, Scaled)]
-    return _scaled_digits(graph, scaled, ROWS, signature.matrix) if len(scaled) == len(ways) else ""
+    if len(scaled) < len(ways):
+        raise ExportError("the columns of a matrix share one list of cells, or are scaled together")
+    return _scaled_digits(graph, scaled, ROWS, type)
 
 
-def _scaled_digits(graph: Graph, ways: Sequence[Scaled], cells: str, type: CellType) -> str:
-    """Digits of numbers: Round(x·10^d) - low where that divided by 10^d is x again, and in the range."""
+def _scaled_columns(graph: Graph, columns: Sequence[FrontColumn]) -> str:
+    """Digits of columns of numbers: (batch,) of one, else (columns, batch), which is faster than its transpose."""
+    ways = [column.cutting for column in columns if isinstance(column.cutting, Scaled)]
+    cells = columns[0].name
+    if len(columns) > 1:
+        axis = graph.whole([0], "axis")
+        rows = [graph.node("Unsqueeze", [column.name, axis], "column") for column in columns]
+        cells = graph.node("Concat", rows, "columns", axis=0)
+    return _scaled_digits(graph, ways, cells, columns[0].type, upright=True)
+
+
+def _scaled_digits(graph: Graph, ways: Sequence[Scaled], cells: str, type: CellType, upright: bool = False) -> str:
+    """Digits of numbers: Round(x·10^d) - low where that divided by 10^d is x again, and in the range.
+
+    Cells are (batch, columns), or (columns, batch) if `upright`.
+    """
     kinds = graph.onnx.TensorProto
 
     def row(values: list[Any], wish: str, kind: Any) -> str:
         same = len(set(values)) == 1
-        return graph.constant(values[:1] if same else values, wish, kind)
+        return graph.constant(values[:1] if same else [[one] for one in values] if upright else values, wish, kind)
 
     lows, highs = [way.low for way in ways], [way.high for way in ways]
     outside = row([way.high - way.low + 1 + way.missing for way in ways], "outside", np.int64)
@@ -353,24 +397,6 @@ def _scaled_digits(graph: Graph, ways: Sequence[Scaled], cells: str, type: CellT
         lost = row([way.high - way.low + 1 for way in ways], "missing", np.int64)
         digits = graph.node("Where", [graph.node("IsNaN", [cells], "is_missing"), lost, digits], "digits")
     return digits
-
-
-def _column_digits(graph: Graph, front: Front, signature: TableSignature) -> list[str]:
-    """The digits of each column (batch,)."""
-    found = []
-    for number, column in enumerate(front.columns):
-        cells, type = column.name, column.type
-        if signature.matrix is not None:
-            cells = graph.node("Gather", [ROWS, graph.constant(number, "column", np.int64)], "cells", axis=1)
-            type = signature.matrix
-        if isinstance(column.cutting, Cells):
-            keys = _cell_keys(graph, column.cutting, type)
-            found.append(_digits(graph, keys, len(column.cutting.values), _castable(graph, cells, type)))
-        elif isinstance(column.cutting, Scaled):
-            found.append(_scaled_digits(graph, [column.cutting], cells, type))
-        else:
-            raise ExportError(f"a lookup has no {column.cutting.name}")
-    return found
 
 
 def lookup_record(lookup: TableLookup) -> dict[str, Any]:
@@ -406,22 +432,19 @@ def read_lookup(
     import onnx
 
     try:
-        found = _take_lookup(onnx, model.graph, columns, label_type, record)
-        built = build_lookup_model(found, {})
+        found = take_lookup(onnx, model.graph, columns, label_type, record)
+        check_same_graph(build_lookup_model(found, {}), model)
     except FileFormatError:
         raise
     except Exception as error:
         raise FileFormatError(f"the graph is not a lookup that this version writes ({error})") from None
-    same = built.graph.SerializeToString() == model.graph.SerializeToString()
-    opsets = sorted((part.domain, part.version) for part in model.opset_import)
-    if not same or opsets != sorted((part.domain, part.version) for part in built.opset_import) or model.functions:
-        raise FileFormatError("the graph differs from the graph of the tables that it contains")
     return found
 
 
-def _take_lookup(
+def take_lookup(
     onnx: Any, graph: Any, columns: Sequence[tuple[str, CellType]], label_type: CellType, record: dict[str, Any]
 ) -> TableLookup:
+    """The lookup in the `LabelEncoder` nodes of a graph; its other nodes are not looked at."""
     encoders = [{part.name: part for part in node.attribute} for node in graph.node if node.op_type == "LabelEncoder"]
 
     def listed(role: str, attributes: dict[str, Any]) -> list[Any]:
@@ -458,10 +481,7 @@ def _take_lookup(
         ids = {label: k for k, label in enumerate(distinct)}
         classes = np.array([ids[value] for value in values], dtype=np.int64)
     else:
-        table = constants["labels"]
-        text = table.data_type == onnx.TensorProto.STRING
-        labels = [part.decode() for part in table.string_data] if text else onnx.numpy_helper.to_array(table).tolist()
-        answers = GraphLabels(tuple(labels[:-1]), label_type, labels[-1])
+        answers = read_labels(onnx, constants["labels"], label_type)
         classes = np.array(values, dtype=np.int64)
     if is_keyed(front):
         return TableLookup(front, None, classes, answers)._ordered()

@@ -4,7 +4,7 @@ Inputs: one tensor of strings, whole numbers or numbers for each column; columns
 matrix, `rows`. Outputs: `label`, of the labels' own type, and `known`: False where the row is not known, and the label
 is then a value that is not among the labels.
 
-ONNX has no operator that splits a string into characters. A pattern says it all the same: bit b of the code of the
+ONNX has no operator that splits a string into characters. Patterns do the same: bit b of the code of the
 character at place k is whether the cell matches "k characters, then one of those whose code has bit b, then anything".
 """
 
@@ -22,7 +22,7 @@ from byheart.data.dataset.encoder import Encoder
 from byheart.data.read.cells import CellType
 from byheart.data.tokens.front import Cells, Characters, Front, FrontColumn, Scaled, Words
 from byheart.data.tokens.row_keys import RowKeys
-from byheart.errors import ExportError
+from byheart.errors import ExportError, FileFormatError
 from byheart.export.request import unknown_mark
 from byheart.export.targets.onnx import Graph, classes, decoded, walk
 from byheart.ir.network import Network
@@ -39,7 +39,7 @@ DTYPES: dict[CellType, Any] = {
 
 @dataclass(frozen=True)
 class GraphLabels:
-    """What the model says: the label of every class, and what stands for none of them.
+    """The outputs of the model: the label of every class, and the value for no class.
 
     >>> GraphLabels.of(("a", "<unknown>"), CellType.TEXT).unknown, GraphLabels.of((0, 1), CellType.WHOLE).unknown
     ('<<unknown>>', -9223372036854775808)
@@ -51,7 +51,7 @@ class GraphLabels:
 
     @staticmethod
     def of(labels: Sequence[Any], type: CellType) -> GraphLabels:
-        """Truth values are 0 and 1, because a tensor of truth values has no room for a third answer."""
+        """Truth values are 0 and 1, because a tensor of truth values has no third value."""
         if type is CellType.NUMBER:
             return GraphLabels(tuple(labels), type, math.nan)
         if type is CellType.TEXT:
@@ -89,8 +89,13 @@ class TableSignature:
         if types == {CellType.WHOLE, CellType.NUMBER} and all(column.fits_double for column in front.columns):
             types = {CellType.NUMBER}
         names = tuple(column.name for column in front.columns)
-        if len(names) > 1 and len(types) == 1:
-            return TableSignature((ROWS,), "label", "known", types.pop())
+        return TableSignature.named(names, types.pop() if len(names) > 1 and len(types) == 1 else None)
+
+    @staticmethod
+    def named(names: tuple[str, ...], matrix: CellType | None) -> TableSignature:
+        """The signature for columns with these names."""
+        if matrix is not None:
+            return TableSignature((ROWS,), "label", "known", matrix)
         label = next(name for name in ("label", "answer", "label_of_row") if name not in names)
         known = next(name for name in ("known", "is_known", "known_row") if name not in names)
         return TableSignature(names, label, known)
@@ -114,39 +119,72 @@ def tensor(cells: Sequence[Any], type: CellType) -> npt.NDArray[Any]:
     return np.array(cells, dtype=DTYPES[type])
 
 
+def check_same_graph(built: Any, model: Any) -> None:
+    """Raise a FileFormatError unless a file's model does what the model built from its tables does."""
+    same = built.graph.SerializeToString() == model.graph.SerializeToString()
+    opsets = [sorted((part.domain, part.version) for part in one.opset_import) for one in (built, model)]
+    if not same or opsets[0] != opsets[1] or model.functions:
+        raise FileFormatError("the graph differs from the graph of the tables that it contains")
+
+
 def build_table_model(
     front: Front, network: Network, encoder: Encoder, dtype: str, answers: GraphLabels, keys: RowKeys | None = None
 ) -> Any:
-    """The whole model; with `keys` it knows exactly which rows are in the table."""
+    """The whole model; with `keys` it recognizes exactly the rows of the table."""
     graph, signature = Graph(dtype), TableSignature.of(front)
-    kinds = graph.onnx.TensorProto
-    element = {
-        CellType.TEXT: kinds.STRING, CellType.WHOLE: kinds.INT64,
-        CellType.NUMBER: kinds.DOUBLE, CellType.TRUTH: kinds.BOOL,
-    }  # fmt: skip
-    for name in (*signature.inputs, signature.label, signature.known):
-        graph.name(name)  # no other tensor may have it
-    if signature.matrix is not None:
-        inputs = [graph.info(ROWS, ["batch", len(front.columns)], element[signature.matrix])]
-    else:
-        inputs = [graph.info(column.name, ["batch"], element[column.type]) for column in front.columns]
+    inputs = graph_inputs(graph, front.named_types, signature)
     codes, known = _codes(graph, front, signature, encoder.symbols, keys)
     columns, _ = walk(graph, network, encoder, codes, None)
     found = classes(graph, network, decoded(graph, network, columns))
     named = graph.node("GreaterOrEqual", [found, graph.whole([0], "first_class")], "has_class")
     graph.nodes.append(graph.onnx.helper.make_node("And", [known, named], [signature.known], name="And:known"))
     chosen = graph.node("Where", [signature.known, found, graph.whole([len(answers.labels)], "no_class")], "chosen")
-    table = answers.array()
-    text = answers.type is CellType.TEXT
-    constant = graph.texts(table.tolist(), "labels") if text else graph.constant(table, "labels", table.dtype)
+    constant = label_constant(graph, answers)
     graph.nodes.append(
         graph.onnx.helper.make_node("Gather", [constant, chosen], [signature.label], name="Gather:label")
     )
-    outputs = [
-        graph.info(signature.label, ["batch"], element[answers.type]),
-        graph.info(signature.known, ["batch"], kinds.BOOL),
+    return graph.model(inputs, graph_outputs(graph, answers, signature), {})
+
+
+def _element(graph: Graph, type: CellType) -> Any:
+    kinds = graph.onnx.TensorProto
+    return {
+        CellType.TEXT: kinds.STRING, CellType.WHOLE: kinds.INT64,
+        CellType.NUMBER: kinds.DOUBLE, CellType.TRUTH: kinds.BOOL,
+    }[type]  # fmt: skip
+
+
+def graph_inputs(graph: Graph, columns: Sequence[tuple[str, CellType]], signature: TableSignature) -> list[Any]:
+    """The inputs of a table's graph; no other tensor may have their names or those of the outputs."""
+    for name in (*signature.inputs, signature.label, signature.known):
+        graph.name(name)
+    if signature.matrix is not None:
+        return [graph.info(ROWS, ["batch", len(columns)], _element(graph, signature.matrix))]
+    return [graph.info(name, ["batch"], _element(graph, type)) for name, type in columns]
+
+
+def graph_outputs(graph: Graph, answers: GraphLabels, signature: TableSignature) -> list[Any]:
+    """The outputs of a table's graph."""
+    known = graph.onnx.TensorProto.BOOL
+    return [
+        graph.info(signature.label, ["batch"], _element(graph, answers.type)),
+        graph.info(signature.known, ["batch"], known),
     ]
-    return graph.model(inputs, outputs, {})
+
+
+def label_constant(graph: Graph, answers: GraphLabels) -> str:
+    """The label of every class and the one for none, as a constant."""
+    table = answers.array()
+    if answers.type is CellType.TEXT:
+        return graph.texts(table.tolist(), "labels")
+    return graph.constant(table, "labels", table.dtype)
+
+
+def read_labels(onnx: Any, constant: Any, type: CellType) -> GraphLabels:
+    """The labels of `label_constant`'s tensor."""
+    text = constant.data_type == onnx.TensorProto.STRING
+    labels = [part.decode() for part in constant.string_data] if text else onnx.numpy_helper.to_array(constant).tolist()
+    return GraphLabels(tuple(labels[:-1]), type, labels[-1])
 
 
 def front_bytes(front: Front, answers: GraphLabels, keys: RowKeys | None = None) -> int:
@@ -163,7 +201,7 @@ def front_bytes(front: Front, answers: GraphLabels, keys: RowKeys | None = None)
     for name in (*signature.inputs, signature.label, signature.known):
         graph.name(name)
     _codes(graph, front, signature, None if front.scalars else tuple(range(front.codes)), keys)
-    # A tag and a length stand before every part.
+    # A tag and a length precede every part.
     return int(sum(part.ByteSize() + 4 for part in (*graph.nodes, *graph.constants))) + answers.stored_bytes
 
 
@@ -301,9 +339,9 @@ def _words(graph: Graph, cutting: Words, cells: str) -> tuple[str, str]:
     """Words by their numbers, 0 for none; then (place, word) by its code, where the pair was seen."""
     parts, counts = graph.names("StringSplit", [cells], ["parts", "part_counts"], delimiter=" ")
     keys = graph.text_tensor(cutting.words, "keys")
-    found = graph.look_up_values(keys, parts, "word_numbers")  # -1 also for the empty texts behind the last word
+    found = graph.look_up_values(keys, parts, "word_numbers")  # -1 also for the empty texts after the last word
     numbered = graph.node("Add", [found, graph.whole([1], "one")], "words")
-    # behind the last word 0 means nothing, before it a word that was never seen
+    # after the last word 0 means no word, before it a word that was never seen
     after = graph.whole([0, 0, 0, cutting.places], "room")
     padded = graph.node("Pad", [numbered, after], "padded_words")
     cut = graph.node(

@@ -1,4 +1,4 @@
-"""Every export is run and compared with the exact answer before anybody gets it.
+"""Every export is run and compared with the exact answer before it is written.
 
 It is evaluated on the data's rows, or on rows sampled from the encoder's tokens. Its weights are exact matrices as
 dense float arrays, without ever rounding:
@@ -68,6 +68,7 @@ def vector(values: Iterable[Number], dtype: str) -> Array:
     return np.array([number(v, dtype) for v in values], dtype=DTYPES[dtype])
 
 
+# Random inputs where the rows are not given.
 DRAWN = 10_000
 
 Index = npt.NDArray[np.int64]
@@ -114,6 +115,7 @@ def vectors_of_inputs(encoder: Encoder, inputs: Inputs, dtype: str) -> npt.NDArr
     return np.asarray(padded[inputs.index])
 
 
+# Rows at a time.
 BATCH = 4096
 
 Runner = Callable[[npt.NDArray[np.generic], npt.NDArray[np.bool_]], Index]  # (tokens, present) -> class numbers
@@ -158,7 +160,7 @@ def _asked(expected: Index, inputs: Inputs) -> Index:
 
 
 def recheck(run: Runner, asked: ExportQuestions, target: str, progress: Progress = SILENT) -> str:
-    """Runs the exported model on all questions; returns what was checked, or raises with the input that went wrong."""
+    """Run the exported model on all queries; returns what was checked, or raises with the input that went wrong."""
     with progress.stage(f"rechecking {target}", total=len(asked.tokens)) as stage:
         for start in range(0, len(asked.tokens), BATCH):
             part = slice(start, start + BATCH)

@@ -29,7 +29,7 @@ TYPES = ("float32", "float64")  # smallest first
 
 @dataclass(frozen=True)
 class FloatFit:
-    """The proof for the float type that was asked for, and for every other type in which the same weights are exact."""
+    """The proof for the requested float type, and for every other type in which the same weights are exact."""
 
     proof: AnyOrder
     others: tuple[AnyOrder, ...] = ()
@@ -66,9 +66,9 @@ def check_fit(
             larger = other.dtype
             raise ExportError(f"this memory does not fit {dtype}: {reason}; it fits {larger}: ask for dtype {larger}")
     raise ExportError(
-        f"this memory fits no float type (asked: {dtype}): {reason}; "
-        f"memorize the data with construction native and dtype={dtype}, which is made for it (memorize --for onnx), or "
-        "use byheart deploy, which makes an ONNX model of a table in one step"
+        f"this memory fits no float type (requested: {dtype}): {reason}; "
+        f"memorize the data with construction native and dtype={dtype}, which is designed for it (memorize --for "
+        "onnx), or use byheart deploy, which makes an ONNX model of a table in one step"
     )
 
 
@@ -114,7 +114,7 @@ def _input(encoder: Encoder) -> str:
 
 
 def unknown_mark(labels: Sequence[Hashable]) -> str:
-    """What stands at the end of the list of labels, for class -1, no label: never one of them.
+    """The last entry of the list of labels, for class -1, no label: never one of them.
 
     >>> unknown_mark(["a"]), unknown_mark(["a", "<unknown>"]), unknown_mark(["<unknown>", "<<unknown>>"])
     ('<unknown>', '<<unknown>>', '<<<unknown>>>')

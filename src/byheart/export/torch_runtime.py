@@ -7,7 +7,7 @@
     model(codes)                            # logits
 
 Ordinary parts (Embedding, softmax attention, Linear, ReLU); `.to(device)`, `state_dict` and batches of any size work as
-usual. Every value is exact in the float types that `model.proved` names. In another one the answers would be wrong
+usual. Every value is exact in the float types that `model.proved` names. In another one the answers would be incorrect
 without a sign of it, so casts (`.half()`, `.to(torch.float32)`, a state of another type, autocast) are refused.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-LEAD = 32.0  # nats by which the right class leads; a power of two, so that scaling is exact
+LEAD = 32.0  # margin of the correct class in nats; a power of two, so that scaling is exact
 COLUMNS = 4096  # streams that the fast form evaluates together
 
 
@@ -153,7 +153,7 @@ class TorchMemory(nn.Module):
         name = str(dtype).removeprefix("torch.")
         if name not in self.proved:
             raise TypeError(
-                f"this memory is proved in {' and '.join(self.proved)} only; in {name} it would give wrong answers "
+                f"this memory is proved in {' and '.join(self.proved)} only; in {name} its answers would be incorrect "
                 f"without any sign of it. Export it with dtype {name}, if it fits, or memorize the data for that type"
             )
 
@@ -193,7 +193,7 @@ class TorchMemory(nn.Module):
         out = torch.full((len(rows), n), -1 if ragged else 0, dtype=torch.int64)
         for i, row in enumerate(rows):
             if not 1 <= len(row) <= n:
-                raise ValueError(f"row {i} has {len(row)} tokens; this memory takes 1 to {n}")
+                raise ValueError(f"row {i} has {len(row)} tokens; this memory reads 1 to {n}")
             if strange := [symbol for symbol in row if name(symbol) not in codes]:
                 raise ValueError(f"row {i}: {strange[0]!r} ({type(strange[0]).__name__}) is a token that this memory "
                                  "has never seen; `answers` calls such rows unknown")  # fmt: skip
@@ -285,7 +285,7 @@ def _symbol(written: Any) -> Any:
 
 
 def _name(symbol: Any, by_value: bool = False) -> tuple[str, str]:
-    """Tells 1, 1.0, True and "1" apart, which a dictionary takes for fewer; numbers `by_value` are one if equal."""
+    """Distinguishes 1, 1.0, True and "1", which a dictionary does not; numbers `by_value` are one if equal."""
     if by_value and type(symbol) in (int, float) and float(symbol) == symbol:
         symbol = float(symbol) + 0.0
     return type(symbol).__name__, symbol.hex() if isinstance(symbol, float) else str(symbol)
@@ -375,7 +375,7 @@ class FastMemory(TorchMemory):
         return found.view(h.shape[0], h.shape[1], -1) if self.config["read"] == "each" else found
 
     def _mix(self, h: Tensor, present: Tensor | None) -> Tensor:
-        """The streams of all tokens that are read, behind attention or pooling."""
+        """The streams of all tokens that are read, after attention or pooling."""
         mixer = self.layers[self.mixer]
         if isinstance(mixer, SumPool):
             return mixer(h, present)[:, 0]
@@ -388,7 +388,7 @@ class FastMemory(TorchMemory):
         return ((h[:, -1:] if mixer.last else h) + head.output(mean)).flatten(0, 1)
 
     def _run(self, rows: Tensor) -> None:
-        """All blocks, in place. Slices are cut once: cutting costs as much as a small product."""
+        """All blocks, in place. Slices are taken once: slicing costs as much as a small product."""
         largest = max((shapes[0][0] for _, _, _, shapes in self.steps), default=0)
         hidden = torch.empty(largest, rows.shape[1], dtype=rows.dtype, device=rows.device)
         read = {k: rows[:k] for k, _, _, _ in self.steps}
@@ -407,7 +407,7 @@ class FastMemory(TorchMemory):
 
 
 def _only_mixer(memory: TorchMemory) -> int:
-    """The place of the one attention or pooling layer, if the fast form can stand in for it."""
+    """The place of the one attention or pooling layer, if the fast form can replace it."""
     places = [i for i, layer in enumerate(memory.layers) if isinstance(layer, SoftmaxAttention | SumPool)]
     behind = memory.layers[places[-1] + 1 :] if places else []
     if len(places) != 1 or not all(isinstance(layer, ResidualModule | Shift) for layer in behind[:-1]):

@@ -20,7 +20,7 @@ with the same own point and the same multiset of neighbours are enclosed once, w
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -36,26 +36,28 @@ from byheart.exact.number import Integers, Values
 from byheart.exact.rigor import flint, precision
 from byheart.ir import evaluate
 from byheart.ir.attend import Index, allowed, linear_image, scores_matter
-from byheart.ir.evaluate import State, tokenwise
+from byheart.ir.evaluate import ExactWalk, State
 from byheart.ir.layers import (
     Affine,
     Attention,
+    Embedding,
     Flatten,
-    GlobalToken,
     Head,
     Kind,
-    Layer,
     Matrix,
     Pattern,
     Pool,
     Residual,
-    SequenceLayer,
+    Threshold,
 )
 from byheart.ir.network import ABSENT, Decode, Inputs, Network, Read
 from byheart.progress import SILENT, Progress
 
+# Instead of a class index.
 UNDECIDED = -2
+# Beyond the longest weight. Tuned by hand: most networks need no second attempt.
 SPARE_BITS = 96
+# Of the precision.
 DOUBLINGS = 4
 
 Radii = tuple[Fraction, ...]  # one per channel
@@ -71,6 +73,70 @@ class Enclosed:
     @property
     def exact(self) -> bool:
         return not any(self.radii)
+
+
+class BallWalk(ExactWalk):
+    """The domain of balls: exact midpoints as in `ExactWalk`, and a radius per channel beside them."""
+
+    def __init__(self, network: Network, inputs: Inputs, bits: int, progress: Progress = SILENT) -> None:
+        index = inputs.index
+        state = State(inputs.points, index, (index >= 0).sum(axis=1))
+        super().__init__(state, network.read, progress)
+        self.bits = bits
+        self.radii: Radii = (Fraction(0),) * inputs.points.width
+
+    @property
+    def exact(self) -> bool:
+        """Whether no number was rounded so far."""
+        return not any(self.radii)
+
+    def grow(self, radii: Iterable[Fraction]) -> None:
+        """Replace the radii by slightly larger ones."""
+        self.radii = tuple(map(_coarser, radii))
+
+    def embedding(self, layer: Embedding) -> None:
+        super().embedding(layer)
+        self.radii = (Fraction(0),) * layer.width_out
+
+    def affine(self, layer: Affine) -> None:
+        super().affine(layer)
+        self.grow(_spread(layer.weight, self.radii))
+
+    def residual(self, layer: Residual) -> None:
+        super().residual(layer)
+        added = _spread(layer.weight2, _spread(layer.weight1, self.radii))
+        self.grow(a + b for a, b in zip(self.radii, added, strict=True))
+
+    def threshold(self, layer: Threshold) -> None:
+        if not self.exact:
+            raise NotRationalError("Threshold after softmax has no enclosures")
+        super().threshold(layer)
+        self.radii = (Fraction(0),) * layer.width_out
+
+    def pool(self, layer: Pool) -> None:
+        self.radii = tuple(int(self.state.lengths.max()) * r for r in self.radii)
+        super().pool(layer)
+
+    def flatten(self, layer: Flatten) -> None:
+        super().flatten(layer)
+        self.radii *= layer.tokens
+
+    def attention(self, layer: Attention) -> None:
+        unequal = any(scores_matter(head) for head in layer.heads)
+        if layer.kind is Kind.HARDMAX and unequal and not self.exact:
+            raise NotRationalError("hardmax after softmax has no enclosures: its largest scores may be equal")
+        if layer.kind is not Kind.SOFTMAX or not unequal:
+            super().attention(layer)
+            self.radii = _mean_radii(layer, self.radii)
+            return
+        self.settle()
+        state, wanted = self.state, self.wanted()
+        mask = state.index >= 0 if wanted is None else wanted
+        found, grown = attended_balls(layer, state.points, state.index, mask, self.radii, self.bits)
+        index = np.full_like(state.index, ABSENT)
+        index[mask] = found.of_token
+        self.state = State(found.points, index, state.lengths, state.hub)
+        self.grow(grown)
 
 
 def enclosed_answers(network: Network, inputs: Inputs, progress: Progress = SILENT) -> tuple[Index, int]:
@@ -117,24 +183,9 @@ def decided_answers(network: Network, inputs: Inputs, progress: Progress = SILEN
 
 def enclosed_outputs(network: Network, inputs: Inputs, bits: int, progress: Progress = SILENT) -> Enclosed:
     """Return midpoints and radii of the outputs, with balls of this many bits."""
-    index = inputs.index
-    enclosed = Enclosed(State(inputs.points, index, (index >= 0).sum(axis=1)), (Fraction(0),) * inputs.points.width)
-    layers, place = network.layers, 0
+    walk = BallWalk(network, inputs, bits, progress)
     with precision(bits):
-        while place < len(layers):
-            layer = layers[place]
-            if isinstance(layer, SequenceLayer):
-                last = not any(isinstance(after, SequenceLayer) for after in layers[place + 1 :])
-                enclosed = _mixed(layer, enclosed, network.read if last else None, bits)
-                place += 1
-                continue
-            stop = place
-            while stop < len(layers) and not isinstance(layers[stop], SequenceLayer):
-                stop += 1
-            enclosed = _tokenwise(layers[place:stop], enclosed, progress)
-            place = stop
-    state = enclosed.state
-    return Enclosed(State(state.points, evaluate.read_index(network.read, state), state.lengths), enclosed.radii)
+        return Enclosed(walk.run(network.layers), walk.radii)
 
 
 def _answers(network: Network, enclosed: Enclosed) -> Index:
@@ -159,27 +210,10 @@ def _largest(logits: Sequence[int], enclosed: Enclosed) -> int:
     return best
 
 
-def _tokenwise(layers: Sequence[Layer], enclosed: Enclosed, progress: Progress) -> Enclosed:
-    state = enclosed.state
-    points = tokenwise(layers, state.points, progress)
-    moved = State(points, state.index, state.lengths, state.hub)
-    if enclosed.exact:
-        return Enclosed(moved, (Fraction(0),) * points.width)
-    radii = enclosed.radii
-    for layer in layers:
-        if isinstance(layer, Affine):
-            radii = _spread(layer.weight, radii)
-        elif isinstance(layer, Residual):
-            added = _spread(layer.weight2, _spread(layer.weight1, radii))
-            radii = tuple(a + b for a, b in zip(radii, added, strict=True))
-        else:
-            raise NotRationalError(f"{type(layer).__name__} after softmax has no enclosures")
-        radii = tuple(_coarser(r) for r in radii)
-    return Enclosed(moved, radii)
-
-
 def _spread(matrix: Matrix, radii: Radii) -> Radii:
     """|W| r."""
+    if not any(radii):
+        return (Fraction(0),) * len(matrix.rows)
     return tuple(sum((abs(as_fraction(w)) * radii[j] for j, w in row), Fraction(0)) for row in matrix.rows)
 
 
@@ -190,29 +224,6 @@ def _coarser(radius: Fraction) -> Fraction:
         return radius
     unit = Fraction(2) ** extra
     return (radius // unit + 1) * unit
-
-
-def _mixed(layer: SequenceLayer, enclosed: Enclosed, read: Read | None, bits: int) -> Enclosed:
-    state, radii = enclosed.state, enclosed.radii
-    match layer:
-        case GlobalToken():
-            return Enclosed(evaluate.append_token(layer, state), radii)
-        case Pool():
-            return Enclosed(evaluate.pooled(state), tuple(int(state.lengths.max()) * r for r in radii))
-        case Flatten():
-            return Enclosed(evaluate.flattened(layer, state), radii * layer.tokens)
-    wanted = None if read is None else evaluate.read_mask(read, state)
-    unequal = any(scores_matter(head) for head in layer.heads)
-    if layer.kind is Kind.SOFTMAX and unequal:
-        mask = state.index >= 0 if wanted is None else wanted
-        found, grown = attended_balls(layer, state.points, state.index, mask, radii, bits)
-        index = np.full_like(state.index, ABSENT)
-        index[mask] = found.of_token
-        return Enclosed(State(found.points, index, state.lengths, state.hub), tuple(_coarser(r) for r in grown))
-    if layer.kind is Kind.HARDMAX and unequal and not enclosed.exact:
-        raise NotRationalError("hardmax after softmax has no enclosures: its largest scores may be equal")
-    moved = evaluate.attended(layer, state, wanted)
-    return Enclosed(moved, _mean_radii(layer, radii))
 
 
 def _mean_radii(layer: Attention, radii: Radii) -> Radii:
@@ -387,7 +398,7 @@ def _on_grid(ball: Any, grid: int) -> tuple[int, Fraction]:
         return (mantissa << exponent) * grid, radius
     if mantissa.bit_length() + exponent < -grid.bit_length():  # closer to 0 than a step
         return 0, radius + step
-    # The nearest integer to mantissa · 2^exponent · grid: half is added, then the fraction is cut off.
+    # The nearest integer to mantissa · 2^exponent · grid: half is added, then the fraction is dropped.
     numerator = (2 * mantissa * grid + (1 << -exponent)) >> 1 - exponent
     return numerator, radius + step  # the nearest multiple is half a step away at most
 

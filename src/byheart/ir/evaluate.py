@@ -39,6 +39,7 @@ from byheart.ir.layers import (
     Threshold,
 )
 from byheart.ir.network import ABSENT, Decode, Inputs, Network, Read, Readout
+from byheart.ir.walk import LayerWalk
 from byheart.progress import SILENT, Progress
 
 CHUNK = 1 << 17  # sequences at a time
@@ -57,6 +58,71 @@ class State:
     hub: Place | None = None
 
 
+class ExactWalk(LayerWalk[None]):
+    """The domain of exact numbers: `state` holds the streams. Layers on single tokens are collected, and run together.
+
+    Args:
+        state: The streams before the first layer.
+        read: Which tokens are read.
+        progress: Where to show progress.
+    """
+
+    def __init__(self, state: State, read: Read, progress: Progress = SILENT) -> None:
+        self.state, self.read, self.progress = state, read, progress
+        self.steps: list[Step] = []
+
+    def run(self, layers: Sequence[Layer]) -> State:
+        """Apply the layers and return the streams of the tokens that are read."""
+        self.over(layers)
+        self.settle("answering")
+        return State(self.state.points, read_index(self.read, self.state), self.state.lengths)
+
+    def settle(self, name: str = "reading tokens") -> None:
+        """Run the collected steps."""
+        if self.steps:
+            self.move(engine.run(self.steps, self.state.points, self.progress, name))
+            self.steps = []
+
+    def move(self, points: Values) -> None:
+        """Replace the table of streams."""
+        self.state = replace(self.state, points=points)
+
+    def embedding(self, layer: Embedding) -> None:
+        self.move(_embed(layer, self.state.points))
+
+    def affine(self, layer: Affine) -> None:
+        bias = layer.bias if layer.bias is not None else (0,) * layer.width_out
+        self.steps.append(Map(layer.weight.rows, bias, layer.relu))
+
+    def residual(self, layer: Residual) -> None:
+        self.steps.append(Block(layer.weight1.rows, layer.bias1, layer.weight2.rows, layer.bias2))
+
+    def threshold(self, layer: Threshold) -> None:
+        self.steps.append(Map(layer.weight.rows, layer.bias, False))
+        self.settle()
+        self.move(Values(np.where(self.state.points.numerators >= 0, 1, 0).astype(object)))
+
+    def global_token(self, layer: GlobalToken) -> None:
+        self.settle()
+        self.state = append_token(layer, self.state)
+
+    def pool(self, layer: Pool) -> None:
+        self.settle()
+        self.state = pooled(self.state)
+
+    def flatten(self, layer: Flatten) -> None:
+        self.settle()
+        self.state = flattened(layer, self.state)
+
+    def attention(self, layer: Attention) -> None:
+        self.settle()
+        self.state = attended(layer, self.state, self.wanted())
+
+    def wanted(self) -> npt.NDArray[np.bool_] | None:
+        """Return which tokens need the output of this layer; None for all."""
+        return read_mask(self.read, self.state) if self.last else None
+
+
 def outputs(network: Network, inputs: Inputs, progress: Progress = SILENT) -> State:
     """The raw outputs: distinct output vectors, and which of them each read token has.
 
@@ -70,13 +136,22 @@ def _parts(network: Network, inputs: Inputs, progress: Progress) -> Iterator[Sta
     if inputs.points.width != network.width_in:
         raise NetworkError(f"the network reads {network.width_in} numbers per token, not {inputs.points.width}")
     network = _without_idle_attention(network)
-    first = next((i for i, layer in enumerate(network.layers) if isinstance(layer, SequenceLayer)), None)
-    prefix = network.layers if first is None else network.layers[:first]
-    points = tokenwise(prefix, inputs.points, progress, "reading tokens")
+    layers = network.layers
+    first = next((i for i, layer in enumerate(layers) if isinstance(layer, SequenceLayer)), len(layers))
+    points = tokenwise(layers[:first], inputs.points, progress)
     for start in range(0, max(1, len(inputs.index)), CHUNK):
         index = inputs.index[start : start + CHUNK]
         state = State(points, index, (index >= 0).sum(axis=1))
-        yield _sequence_part(network, len(prefix), state, progress)
+        yield ExactWalk(state, network.read, progress).run(layers[first:])
+
+
+def tokenwise(layers: Sequence[Layer], points: Values, progress: Progress = SILENT) -> Values:
+    """Evaluate layers that act on single tokens, on a table of streams."""
+    nothing = np.zeros((0, 0), dtype=np.int64)
+    walk = ExactWalk(State(points, nothing, nothing.sum(axis=1)), Read.EACH, progress)
+    walk.over(layers)
+    walk.settle()
+    return walk.state.points
 
 
 def _without_idle_attention(network: Network) -> Network:
@@ -130,30 +205,6 @@ def _largest(logits: Integers) -> Index:
     return place
 
 
-def tokenwise(layers: Sequence[Layer], points: Values, progress: Progress, name: str = "evaluating") -> Values:
-    """Layers that act on single tokens, on a table of streams."""
-    steps: list[Step] = []
-    for layer in layers:
-        if isinstance(layer, Embedding):
-            points = _embed(layer, points)
-        elif isinstance(layer, Affine):
-            bias = layer.bias if layer.bias is not None else (0,) * layer.width_out
-            steps.append(Map(layer.weight.rows, bias, layer.relu))
-        elif isinstance(layer, Residual):
-            steps.append(Block(layer.weight1.rows, layer.bias1, layer.weight2.rows, layer.bias2))
-        elif isinstance(layer, Threshold):
-            steps.append(Map(layer.weight.rows, layer.bias, False))
-            points, steps = _fired(engine.run(steps, points, progress, name)), []
-        else:
-            raise NetworkError(f"{type(layer).__name__} does not act on single tokens")
-    return engine.run(steps, points, progress, name) if steps else points
-
-
-def _fired(sums: Values) -> Values:
-    """Apply threshold units to their sums: 1 where they are not negative."""
-    return Values(np.where(sums.numerators >= 0, 1, 0).astype(object))
-
-
 def outside_table(network: Network, points: Values) -> list[int]:
     """Which points have no row in the embedding table that the network begins with: it has no answer for them."""
     layer = network.layers[0]
@@ -179,34 +230,6 @@ def _embed(layer: Embedding, points: Values) -> Values:
             row[column] = weight
         rows.append(row)
     return Values.of_numbers(rows)
-
-
-def _sequence_part(network: Network, done: int, state: State, progress: Progress) -> State:
-    """The layers from the first sequence layer on, for one chunk of rows; ends with the read tokens only."""
-    layers = network.layers
-    while done < len(layers):
-        layer = layers[done]
-        later = any(isinstance(after, SequenceLayer) for after in layers[done + 1 :])
-        if isinstance(layer, GlobalToken):
-            state = append_token(layer, state)
-        elif isinstance(layer, Pool):
-            state = pooled(state)
-        elif isinstance(layer, Flatten):
-            state = flattened(layer, state)
-        elif isinstance(layer, Attention):
-            state = attended(layer, state, None if later else read_mask(network.read, state))
-        else:
-            stop = done
-            while stop < len(layers) and not isinstance(layers[stop], SequenceLayer):
-                stop += 1
-            name = "answering" if stop == len(layers) else "reading tokens"
-            state = State(
-                tokenwise(layers[done:stop], state.points, progress, name), state.index, state.lengths, state.hub
-            )
-            done = stop
-            continue
-        done += 1
-    return State(state.points, read_index(network.read, state), state.lengths)
 
 
 def read_mask(read: Read, state: State) -> npt.NDArray[np.bool_]:

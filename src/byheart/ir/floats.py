@@ -26,9 +26,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import groupby
-from typing import Any
+from typing import Any, NoReturn
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -37,6 +36,7 @@ from byheart.exact import Number
 from byheart.exact.number import Values
 from byheart.ir.attend import Index, scores_matter
 from byheart.ir.evaluate import token_ids
+from byheart.ir.float_kernel import kernel
 from byheart.ir.layers import (
     Affine,
     Attention,
@@ -48,9 +48,9 @@ from byheart.ir.layers import (
     Pool,
     Residual,
     Row,
-    SequenceLayer,
 )
 from byheart.ir.network import ABSENT, Decode, Inputs, Network, Read, Readout
+from byheart.ir.walk import LayerWalk
 from byheart.progress import SILENT, Progress
 
 LANES = 128  # rows that the kernel carries through all layers together
@@ -61,6 +61,45 @@ Floats = npt.NDArray[Any]
 Stage = Callable[[Floats], Floats]  # changes (width, rows) in place, or returns a new array
 
 
+class FloatWalk(LayerWalk[None]):
+    """The domain of floats: layers before the one that looks at sequences, that one, and the layers after it.
+
+    Stages are compiled from `front` and `after` once the float type is known (`_stages`).
+    """
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self.table: Embedding | None = None
+        self.front: list[Layer] = []
+        self.mixer: Attention | Pool | None = None
+        self.after: list[Layer] = []
+        self.over(layers)
+
+    def embedding(self, layer: Embedding) -> None:
+        self.table = layer
+
+    def affine(self, layer: Affine) -> None:
+        (self.front if self.mixer is None else self.after).append(layer)
+
+    def residual(self, layer: Residual) -> None:
+        (self.front if self.mixer is None else self.after).append(layer)
+
+    def pool(self, layer: Pool) -> None:
+        self._mix(layer)
+
+    def attention(self, layer: Attention) -> None:
+        if not _is_mean(layer):
+            self.refuse(layer)
+        self._mix(layer)
+
+    def _mix(self, layer: Attention | Pool) -> None:
+        if self.mixer is not None:
+            self.refuse(layer)
+        self.mixer = layer
+
+    def refuse(self, layer: Layer) -> NoReturn:
+        raise NetworkError("float evaluation has no rule for a layer of this network; evaluate it exactly")
+
+
 def evaluates(network: Network) -> bool:
     """Whether this engine has a rule for every layer: one mean or sum over the tokens at most, the rest token by token.
 
@@ -68,15 +107,16 @@ def evaluates(network: Network) -> bool:
     >>> evaluates(Network((Pool(1),), Read.POOLED, Readout(Decode.VALUE, 2)))
     True
     """
-    mixers = [layer for layer in network.layers if isinstance(layer, SequenceLayer)]
-    simple = all(isinstance(layer, Affine | Residual | Embedding | Attention | Pool) for layer in network.layers)
-    return simple and len(mixers) <= 1 and all(isinstance(m, Pool) or _is_mean(m) for m in mixers)
+    try:
+        FloatWalk(network.layers)
+    except NetworkError:
+        return False
+    return True
 
 
-def _is_mean(layer: SequenceLayer) -> bool:
+def _is_mean(layer: Attention) -> bool:
     return (
-        isinstance(layer, Attention)
-        and layer.kind is not Kind.HARDMAX
+        layer.kind is not Kind.HARDMAX
         and layer.pattern in (Pattern.FULL, Pattern.CAUSAL)
         and not any(scores_matter(head) for head in layer.heads)
     )
@@ -84,21 +124,15 @@ def _is_mean(layer: SequenceLayer) -> bool:
 
 def answers_in_floats(network: Network, inputs: Inputs, dtype: str = "float64", progress: Progress = SILENT) -> Index:
     """Class indices as `ir.evaluate.answers` gives them, computed in floats; -1 where the output is not a class."""
-    if not evaluates(network):
-        raise NetworkError("float evaluation has no rule for a layer of this network; evaluate it exactly")
-    kind = np.dtype(dtype)
-    layers = list(network.layers)
-    split = next((i for i, layer in enumerate(layers) if isinstance(layer, SequenceLayer)), None)
-    front = layers if split is None else layers[:split]
-    tokens = _points(front, inputs.points, kind)
-    for stage in _stages([layer for layer in front if not isinstance(layer, Embedding)], kind):
+    kind, plan = np.dtype(dtype), FloatWalk(network.layers)
+    tokens = _points(plan.table, inputs.points, kind)
+    for stage in _stages(plan.front, kind):
         tokens = stage(tokens)
-    after = [] if split is None else _stages(layers[split + 1 :], kind)
-    mixer = None if split is None else layers[split]
+    after = _stages(plan.after, kind)
     found = np.full((len(inputs.index), inputs.index.shape[1] if network.read is Read.EACH else 1), ABSENT)
 
     def part(start: int) -> None:
-        stream, place = _mixed(mixer, network.read, tokens, inputs.index[start : start + CHUNK])
+        stream, place = _mixed(plan.mixer, network.read, tokens, inputs.index[start : start + CHUNK])
         for stage in after:
             stream = stage(stream)
         found[start : start + CHUNK][place] = _classes(network.readout, stream)
@@ -111,12 +145,11 @@ def answers_in_floats(network: Network, inputs: Inputs, dtype: str = "float64", 
     return found if network.read is Read.EACH else found[:, 0]
 
 
-def _points(front: Sequence[Layer], points: Values, kind: np.dtype[Any]) -> Floats:
+def _points(layer: Embedding | None, points: Values, kind: np.dtype[Any]) -> Floats:
     """The distinct tokens as floats: rows of the embedding table, or the numbers themselves, each rounded once."""
-    if not front or not isinstance(front[0], Embedding):
+    if layer is None:
         numbers = [[_float(Fraction(x, points.denominator)) for x in row] for row in points.numerators.tolist()]
         return np.array(numbers, dtype=kind).reshape(points.count, points.width).T.copy()
-    layer = front[0]
     table = np.zeros((layer.width_out, points.count), dtype=kind)
     for k, (token, rest) in enumerate(token_ids(layer, points)):
         if rest or not 0 <= token < layer.vocabulary:
@@ -133,7 +166,7 @@ def _float(number: Number | Fraction) -> float:
         raise NetworkError("a number of the network is larger than any float64") from None
 
 
-def _mixed(mixer: Layer | None, read: Read, tokens: Floats, index: Index) -> tuple[Floats, Any]:
+def _mixed(mixer: Attention | Pool | None, read: Read, tokens: Floats, index: Index) -> tuple[Floats, Any]:
     """The streams (width, tokens that are read) after the mean or sum, and where their answers belong."""
     present = index >= 0
     lengths = present.sum(axis=1)
@@ -143,9 +176,9 @@ def _mixed(mixer: Layer | None, read: Read, tokens: Floats, index: Index) -> tup
     mask = present if read is Read.EACH else columns == lengths[:, None] - 1
     place = mask if read is Read.EACH else (np.flatnonzero(lengths), 0)  # an empty row has no last token
     stream = tokens[:, index[mask]]
-    for head in mixer.heads if isinstance(mixer, Attention) else ():
+    for head in mixer.heads if mixer is not None else ():
         values = _seen(_product(head.value, tokens), index)
-        if isinstance(mixer, Attention) and mixer.pattern is Pattern.CAUSAL:
+        if mixer is not None and mixer.pattern is Pattern.CAUSAL:
             total = np.cumsum(values, axis=2, dtype=values.dtype)
             means = total[:, mask] / (np.broadcast_to(columns, mask.shape)[mask] + 1).astype(values.dtype)
         else:
@@ -182,13 +215,12 @@ def _classes(readout: Readout, outputs: Floats) -> Index:
 
 
 def _stages(layers: Sequence[Layer], kind: np.dtype[Any]) -> list[Stage]:
-    """Runs of blocks as one program each; runs of blocks that read one channel alone by a table of its values."""
+    """Run of blocks as one program each; runs of blocks that read one channel alone by a table of its values."""
     stages: list[Stage] = []
     for channel, run in groupby(layers, _one_channel):
         blocks = list(run)
         program = _Program(blocks[0].width_in)
-        for layer in blocks:
-            program.append(layer)
+        program.over(blocks)
         directly = program.stage(kind)
         wide = channel is not None and sum(layer.hidden for layer in blocks if isinstance(layer, Residual)) >= WIDE
         stages.append(_Lookup.of(blocks, channel, directly) if wide else directly)
@@ -254,7 +286,7 @@ class _Lookup:
 
 
 @dataclass
-class _Program:
+class _Program(LayerWalk[None]):
     """Blocks and maps as sums over registers: the first `width` hold the stream, the others hidden units."""
 
     width: int
@@ -280,24 +312,22 @@ class _Program:
         self.weight += [_float(weight) for _, weight in row]
         self.terms.append(len(self.source))
 
-    def append(self, layer: Layer) -> None:
+    def residual(self, layer: Residual) -> None:
         first = self.width
-        if isinstance(layer, Residual):
-            for unit, (row, bias) in enumerate(zip(layer.weight1.rows, layer.bias1, strict=True)):
-                self.emit(first + unit, row, 0, bias, relu=True)
-            for channel, (row, bias) in enumerate(zip(layer.weight2.rows, layer.bias2, strict=True)):
-                if row or bias:
-                    self.emit(channel, row, first, bias, adds=True)
-        elif isinstance(layer, Affine):
-            biases = layer.bias if layer.bias is not None else (0,) * layer.width_out
-            first = max(self.width, layer.width_out)
-            for unit, (row, bias) in enumerate(zip(layer.weight.rows, biases, strict=True)):
-                self.emit(first + unit, row, 0, bias, relu=layer.relu)
-            for channel in range(layer.width_out):
-                self.emit(channel, ((channel, 1),), first, 0)
-            self.width = layer.width_out
-        else:
-            raise NetworkError(f"{type(layer).__name__} does not act on single tokens")
+        for unit, (row, bias) in enumerate(zip(layer.weight1.rows, layer.bias1, strict=True)):
+            self.emit(first + unit, row, 0, bias, relu=True)
+        for channel, (row, bias) in enumerate(zip(layer.weight2.rows, layer.bias2, strict=True)):
+            if row or bias:
+                self.emit(channel, row, first, bias, adds=True)
+
+    def affine(self, layer: Affine) -> None:
+        biases = layer.bias if layer.bias is not None else (0,) * layer.width_out
+        first = max(self.width, layer.width_out)
+        for unit, (row, bias) in enumerate(zip(layer.weight.rows, biases, strict=True)):
+            self.emit(first + unit, row, 0, bias, relu=layer.relu)
+        for channel in range(layer.width_out):
+            self.emit(channel, ((channel, 1),), first, 0)
+        self.width = layer.width_out
 
     def stage(self, kind: np.dtype[Any]) -> Stage:
         if not self.target:
@@ -315,36 +345,8 @@ class _Program:
 
         def stage(stream: Floats) -> Floats:
             out = np.empty((width, stream.shape[1]), dtype=kind)
-            _run(stream, out, np.zeros((registers, LANES), dtype=kind), *program)
+            run = kernel()
+            run(stream, out, np.zeros((registers, LANES), dtype=kind), *program)
             return out
 
         return stage
-
-
-@numba.njit(cache=True, nogil=True)
-def _run(
-    stream: Any, out: Any, held: Any, target: Any, adds: Any, relu: Any, bias: Any, terms: Any, source: Any, weight: Any
-) -> None:  # pragma: no cover - compiled
-    """All sums for one group of rows after the other; `held` are the registers."""
-    lanes, rows = held.shape[1], stream.shape[1]
-    zero = bias.dtype.type(0)
-    for first in range(0, rows, lanes):
-        count = min(lanes, rows - first)
-        for k in range(stream.shape[0]):
-            held[k, :count] = stream[k, first : first + count]
-        for i in range(target.shape[0]):
-            total = held[target[i]]
-            if not adds[i]:
-                total[:] = bias[i]
-            for t in range(terms[i], terms[i + 1]):
-                read, factor = held[source[t]], weight[t]
-                for j in range(lanes):
-                    total[j] += factor * read[j]
-            if adds[i] and bias[i] != zero:
-                for j in range(lanes):
-                    total[j] += bias[i]
-            if relu[i]:
-                for j in range(lanes):
-                    total[j] = max(total[j], zero)
-        for k in range(out.shape[0]):
-            out[k, first : first + count] = held[k, :count]

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import fields
+from enum import StrEnum
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -54,6 +56,7 @@ Json = Any
 T = TypeVar("T")
 
 _NUMBER = re.compile(r"(-?)0x([0-9a-f]+)(?:p(-?[0-9]{1,7}))?")
+# Integers up to this are JSON numbers that every reader holds.
 _SAFE = 1 << 53
 _MOST_BITS = 1 << 22  # no honest weight comes near; a forged power must not fill the memory
 
@@ -116,89 +119,68 @@ def _vector_from_json(value: Json) -> Vector:
     return tuple(number_from_json(v) for v in expect(value, list))
 
 
-def layer_to_json(layer: Layer) -> Json:
-    match layer:
-        case Affine():
-            bias = None if layer.bias is None else _vector_to_json(layer.bias)
-            return {"layer": "affine", "weight": matrix_to_json(layer.weight), "bias": bias, "relu": layer.relu}
-        case Threshold():
-            return {"layer": "threshold", "weight": matrix_to_json(layer.weight), "bias": _vector_to_json(layer.bias)}
-        case Residual():
-            return {
-                "layer": "residual",
-                "weight1": matrix_to_json(layer.weight1),
-                "bias1": _vector_to_json(layer.bias1),
-                "weight2": matrix_to_json(layer.weight2),
-                "bias2": _vector_to_json(layer.bias2),
-            }
-        case Embedding():
-            strides = list(layer.strides)
-            return {"layer": "embedding", "table": matrix_to_json(layer.table), "strides": strides}
-        case Attention():
-            heads = [
-                {name: None if m is None else matrix_to_json(m) for name, m in vars(head).items()}
-                for head in layer.heads
-            ]
-            return {"layer": "attention", "kind": layer.kind.value, "pattern": layer.pattern.value, "heads": heads}
-        case Pool():
-            return {"layer": "pool", "width": layer.width}
-        case Flatten():
-            return {"layer": "flatten", "tokens": layer.tokens, "width": layer.width}
-        case GlobalToken():
-            return {"layer": "global-token", "stream": _vector_to_json(layer.stream), "place": layer.place.value}
-
-
-def _affine(value: Json) -> Layer:
-    return Affine(
-        matrix_from_json(take(value, "weight", dict)),
-        optional(value, "bias", _vector_from_json),
-        take(value, "relu", bool),
-    )
-
-
-def _residual(value: Json) -> Layer:
-    return Residual(
-        matrix_from_json(take(value, "weight1", dict)),
-        _vector_from_json(take(value, "bias1", list)),
-        matrix_from_json(take(value, "weight2", dict)),
-        _vector_from_json(take(value, "bias2", list)),
-    )
-
-
-def _attention(value: Json) -> Layer:
-    heads = []
-    for head in take(value, "heads", list):
-        only(head, "head", "value", "output", "key", "query")
-        value_matrix, output = (matrix_from_json(take(head, name, dict)) for name in ("value", "output"))
-        key, query = (optional(head, name, matrix_from_json) for name in ("key", "query"))
-        heads.append(Head(value_matrix, output, key, query))
-    return Attention(enum(Kind, value, "kind"), enum(Pattern, value, "pattern"), tuple(heads))
-
-
-_FIELDS: Mapping[str, tuple[str, ...]] = {
-    "affine": ("weight", "bias", "relu"),
-    "threshold": ("weight", "bias"),
-    "residual": ("weight1", "bias1", "weight2", "bias2"),
-    "embedding": ("table", "strides"),
-    "attention": ("kind", "pattern", "heads"),
-    "pool": ("width",),
-    "flatten": ("tokens", "width"),
-    "global-token": ("stream", "place"),
+# Names of layers in a file. The fields of a layer are those of its class.
+LAYERS: Mapping[str, type[Layer]] = {
+    "affine": Affine,
+    "threshold": Threshold,
+    "residual": Residual,
+    "embedding": Embedding,
+    "attention": Attention,
+    "pool": Pool,
+    "flatten": Flatten,
+    "global-token": GlobalToken,
 }
-_LAYERS: Mapping[str, Callable[[Json], Layer]] = {
-    "affine": _affine,
-    "residual": _residual,
-    "attention": _attention,
-    "embedding": lambda value: Embedding(
-        matrix_from_json(take(value, "table", dict)), tuple(expect(k, int) for k in take(value, "strides", list))
-    ),
-    "threshold": lambda value: Threshold(
-        matrix_from_json(take(value, "weight", dict)), _vector_from_json(take(value, "bias", list))
-    ),
-    "pool": lambda value: Pool(take(value, "width", int)),
-    "flatten": lambda value: Flatten(take(value, "tokens", int), take(value, "width", int)),
-    "global-token": lambda value: GlobalToken(
-        _vector_from_json(take(value, "stream", list)), enum(Place, value, "place")
+_NAMES = {kind: name for name, kind in LAYERS.items()}
+
+
+def layer_to_json(layer: Layer) -> Json:
+    """A layer as its name and its fields."""
+    return {"layer": _NAMES[type(layer)], **_fields_to_json(layer)}
+
+
+def layer_from_json(value: Json) -> Layer:
+    """The layer of `layer_to_json`; a FileFormatError for anything else."""
+    name = take(value, "layer", str)
+    if name not in LAYERS:
+        raise FileFormatError(f"unknown layer {name!r}; a newer byheart may have written this file")
+    found: Layer = _fields_from_json(LAYERS[name], value, f"{name} layer", "layer")
+    return found
+
+
+def _fields_to_json(part: Layer | Head) -> dict[str, Json]:
+    return {field.name: _TYPES[str(field.type)][0](getattr(part, field.name)) for field in fields(part)}
+
+
+def _fields_from_json(kind: Any, value: Json, what: str, *besides: str) -> Any:
+    found = fields(kind)
+    only(value, what, *besides, *(field.name for field in found))
+    return kind(*(_TYPES[str(field.type)][1](value[field.name]) for field in found))
+
+
+def _or_null(write: Callable[[Any], Json], read: Callable[[Json], Any]) -> tuple[Callable[..., Any], ...]:
+    return lambda x: None if x is None else write(x), lambda x: None if x is None else read(x)
+
+
+def _member(kind: type[StrEnum]) -> tuple[Callable[..., Any], ...]:
+    name = kind.__name__.lower()
+    return lambda x: x.value, lambda x: enum(kind, {name: x}, name)
+
+
+# A field's type, as the class is annotated -> how it is written, and how it is read.
+_TYPES: Mapping[str, tuple[Callable[..., Any], ...]] = {
+    "bool": (bool, lambda x: expect(x, bool)),
+    "int": (int, lambda x: expect(x, int)),
+    "tuple[int, ...]": (list, lambda x: tuple(expect(k, int) for k in expect(x, list))),
+    "Vector": (_vector_to_json, _vector_from_json),
+    "Vector | None": _or_null(_vector_to_json, _vector_from_json),
+    "Matrix": (matrix_to_json, matrix_from_json),
+    "Matrix | None": _or_null(matrix_to_json, matrix_from_json),
+    "Kind": _member(Kind),
+    "Pattern": _member(Pattern),
+    "Place": _member(Place),
+    "tuple[Head, ...]": (
+        lambda heads: [_fields_to_json(head) for head in heads],
+        lambda x: tuple(_fields_from_json(Head, head, "head") for head in expect(x, list)),
     ),
 }
 
@@ -223,13 +205,7 @@ def network_from_json(value: Json) -> Network:
 
 def _network(value: Json) -> Network:
     only(value, "network", "layers", "read", "readout", "stages")
-    layers = []
-    for layer in take(value, "layers", list):
-        name = take(layer, "layer", str)
-        if name not in _LAYERS:
-            raise FileFormatError(f"unknown layer {name!r}; a newer byheart may have written this file")
-        only(layer, f"{name} layer", "layer", *_FIELDS[name])
-        layers.append(_LAYERS[name](layer))
+    layers = [layer_from_json(layer) for layer in take(value, "layers", list)]
     readout = take(value, "readout", dict)
     only(readout, "readout", "decode", "classes", "offset")
     answer = Readout(enum(Decode, readout, "decode"), take(readout, "classes", int), take(readout, "offset", int))

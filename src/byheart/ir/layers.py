@@ -312,7 +312,7 @@ class Attention(Stored):
 
 @dataclass(frozen=True)
 class Pool(Stored):
-    """Adds the streams of all tokens into one: the sum of a deep set, KS25 eq. (112). No parameters."""
+    """Add the streams of all tokens into one: the sum of a deep set, KS25 eq. (112). No parameters."""
 
     width: int
 
@@ -337,7 +337,7 @@ class Place(StrEnum):
 
 @dataclass(frozen=True)
 class Flatten(Stored):
-    """Writes the streams of exactly `tokens` tokens one after another: one token of tokens · width numbers remains.
+    """Write the streams of exactly `tokens` tokens one after another: one token of tokens · width numbers remains.
 
     How a feed-forward network reads a whole row. No parameters.
     """
@@ -363,7 +363,7 @@ class Flatten(Stored):
 
 @dataclass(frozen=True)
 class GlobalToken(Stored):
-    """Adds one token with a fixed stream to every sequence (KS25 Remark 4.5: at the end). It gives no answer.
+    """Add one token with a fixed stream to every sequence (KS25 Remark 4.5: at the end). It gives no answer.
 
     At the start it lets a causal mean count: the prefixes a and aa have one mean, but with a first token they differ.
     """

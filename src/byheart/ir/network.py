@@ -27,6 +27,7 @@ from byheart.ir.layers import (
 )
 
 Index = npt.NDArray[np.int64]
+# Instead of a point or a class.
 ABSENT = -1
 
 

@@ -20,6 +20,7 @@ from byheart.ir.network import Network
 from byheart.paper import PAPERS, Ref
 
 FEED_FORWARD = Affine | Threshold | Residual
+# Of a decoder's weight.
 FLOAT_BITS = 64
 
 

@@ -1,19 +1,19 @@
 """A continuous function on a box, approximated by memorizing its values on a grid, with a bound that holds everywhere.
 
-The box is cut into cells. Every cell is a row of d tokens, the places of the cell along each axis, and its label is the
-level nearest to the function's value at the cell's centre. The memory of these rows is proved like any other; so the
-error at any point of the box is at most
+The box is divided into cells. Every cell is a row of d tokens, the places of the cell along each axis, and its label
+is the level nearest to the function's value at the cell's centre. The memory of these rows is proved like any other;
+so the error at any point of the box is at most
 
     λ·(h/2 + o) (the point is at most half a cell from the centre, in every coordinate) + η/2 (the level) + noise
 
 where λ is a Lipschitz constant of the function for the largest coordinate difference, h the cell's side, η the
 distance of levels, and o how far centres are rounded to the floats at which the function is evaluated. λ is the
-caller's to know: nothing about values between the centres follows from the values at them. What the centres do show is
-checked: neighbours, diagonal ones included, whose values differ by more than λ·(h + 2o) + 2·noise refute λ. Neighbours
-are enough: two cells that are k cells apart, in the coordinate where they are farthest apart, are joined by k steps
-between neighbours (every step moves all coordinates that still differ by one cell), so where no step changes the value
-by more than λ·h, the two values differ by no more than k·λ·h, which is what λ allows them. With o or noise above zero,
-which every step may use again, cells far apart are allowed somewhat more than λ allows.
+caller's to provide: nothing about values between the centres follows from the values at them. What the centres do show
+is checked: neighbours, diagonal ones included, whose values differ by more than λ·(h + 2o) + 2·noise refute λ.
+Neighbours are enough: two cells that are k cells apart, in the coordinate where they are farthest apart, are joined by
+k steps between neighbours (every step moves all coordinates that still differ by one cell), so where no step changes
+the value by more than λ·h, the two values differ by no more than k·λ·h, which is what λ allows them. With o or noise
+above zero, which every step may use again, cells far apart are allowed somewhat more than λ allows.
 
 A point is rounded to its cell before the network sees it: no ReLU network rounds, because it is continuous. This is the
 step that universal approximation theorems (Yun et al. 2020) pay for with a small set on which nothing is guaranteed.
@@ -39,6 +39,7 @@ from byheart.paper import Ref, implements
 from byheart.theory.problem import positive
 
 Real = int | float | Fraction
+# Of the grid.
 MOST_CELLS = 200_000
 
 
@@ -92,7 +93,7 @@ class Approximation:
 @implements(
     Ref("Y20", "universal approximation"),
     statement="a Lipschitz function on a box is approximated by memorizing a grid of as many cells as its error needs, "
-    "at most 200,000: sup error at most λ·h/2 + η/2 (and rounding), for a memory behind rounding to cells (the "
+    "at most 200,000: sup error at most λ·h/2 + η/2 (and rounding), for a memory after rounding to cells (the "
     "rounding is not part of the network)",
     test="tests/memory/test_approximate.py",
 )
@@ -161,7 +162,7 @@ def approximate(
     offset = max(abs(Fraction(x) - centre) for x, centre in zip(asked, centres, strict=True))
     step = 2 * (tolerance - slope * (side / 2 + offset))
     if step <= 0:
-        raise OptionError(f"error={error} is below what floats between {low} and {high} can tell apart")
+        raise OptionError(f"error={error} is below what floats between {low} and {high} can distinguish")
     found = [_value(function, [asked[k] for k in row]) for row in rows]
     _check_slope(found, _Allowed(slope, slack, slope * (side + 2 * offset) + 2 * slack), asked, dimension)
     levels = [round(value / step) for value in found]
@@ -195,7 +196,7 @@ def _check_callable(function: Any, dimension: int) -> None:
         raise OptionError(f"function is {quote(function)} ({type(function).__name__}), which cannot be called")
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # code that does not say what it takes: calling it will show
+    except (TypeError, ValueError):  # code without a signature: calling it will show
         return
     try:
         signature.bind(*[0.0] * dimension)
@@ -223,7 +224,7 @@ def _value(function: Callable[..., Real], point: Sequence[float]) -> Fraction:
 
 @dataclass(frozen=True)
 class _Allowed:
-    """What was said about the function, and how much its value may change from a cell to a neighbour."""
+    """The user's statements about the function, and how much its value may change from a cell to a neighbour."""
 
     lipschitz: Fraction
     noise: Fraction

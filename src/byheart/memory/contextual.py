@@ -1,9 +1,9 @@
-"""The contextual mapping of KS25 (Definition 4.1) as a value: what one averaging layer knows about every token.
+"""The contextual mapping of KS25 (Definition 4.1) as a value: what one averaging layer distinguishes about every token.
 
 A token's context is the token together with the multiset of its sequence. A map gives each context a number, its
 context id, and is called an (r, δ)-contextual mapping when no id is larger than r and ids of different contexts are at
-least δ apart. KS25 builds one with a single averaging layer; here it is built, and the checker asks it for every token,
-measures r and δ exactly and proves that it is one.
+least δ apart. KS25 builds one with a single averaging layer; here it is built, and the checker evaluates it for every
+token, measures r and δ exactly and proves that it is one.
 
 `byheart.plots.memory.contexts_figure` draws it.
 """
@@ -67,7 +67,7 @@ class ContextualMapping:
         return self.certificate.size
 
     def __str__(self) -> str:
-        apart = "no two to tell apart" if self.delta is None else f"δ = {short(self.delta)}"
+        apart = "no two to distinguish" if self.delta is None else f"δ = {short(self.delta)}"
         return (
             f"contextual mapping: sequences {len(self.sequences):,}, contexts {self.contexts:,}, r = {short(self.r)}, "
             f"{apart}, parameters {self.size.parameters:,}, {self.certificate.verdict.value}"

@@ -32,14 +32,17 @@ from byheart.data.tokens.front import Front
 from byheart.data.tokens.row_keys import RowKeys
 from byheart.data.wording import quote
 from byheart.errors import BuildError, DataError, ExportError, OptionError
-from byheart.export.onnx_lookup import TableLookup, build_lookup_model, lookup_record, read_lookup
+from byheart.export.hashed_table import MOST_CHECK_BITS
+from byheart.export.onnx_hashed import HashedLookup, build_hashed_model
+from byheart.export.onnx_joined import JoinedLookup, build_joined_model, read_table_file
+from byheart.export.onnx_lookup import TableLookup, build_lookup_model, lookup_record
 from byheart.export.onnx_table import RECORD, GraphLabels, TableSignature, build_table_model
 from byheart.export.targets.onnx import libraries, open_session
 from byheart.files import check_target, write_atomically
 from byheart.ir.decoder_network import DecoderNetwork
-from byheart.memory.memorize import memorize_dataset
+from byheart.memory.memorize import USUAL_BITS, memorize_dataset
 from byheart.memory.memory import Memory
-from byheart.memory.table_plan import EXACT, USUAL_BITS, WAYS, TablePlan, plan_fronts, plan_lookup
+from byheart.memory.table_plan import EXACT, WAYS, TablePlan, plan_fronts, plan_lookup
 from byheart.notebook import card
 from byheart.progress import SILENT, Progress, console_progress, timed, warn_left_out
 from byheart.version import __version__
@@ -48,8 +51,13 @@ FORMS = ("auto", "lookup", "network")
 UNKNOWN_MODES = (EXACT, "approximate")
 # A network of this many rows builds in about a second; larger ones are timed on a sample of this size.
 MOST_COMPARED = 500
+# Rows at a time.
 _BATCH = 4096
 _OUTSIDE = 1000  # rows outside the table that are evaluated before the file is written
+# Joined rows are taken where they make a file smaller by this factor. They take 1.4 times as long for one row and up to
+# twice as long for a batch, so tables of postal codes (1.25) stay as they are; those of countries (1.5) are joined.
+MUCH_SMALLER = 1.3
+# For timing a query.
 _TIMED_SECONDS = 0.05
 
 
@@ -90,8 +98,10 @@ class Deployment:
         example: The first short row, as the inputs of the model.
         label: The name of the label column.
         exact_unknown: Rows outside the table never get a label.
+        check_bits: Bits by which a hashed lookup recognises unknown rows.
         costs: Bytes and query time of this form and of the other one, where both were measured.
-        remarks: What was guessed about the table.
+        remarks: The guesses about the table.
+        reading: The columns in one line.
         model: The bytes of the file.
         file: Its name.
 
@@ -112,6 +122,7 @@ class Deployment:
     example: dict[str, list[Any]]
     label: str
     exact_unknown: bool = False
+    check_bits: int = 0
     costs: tuple[Cost, ...] = ()
     remarks: tuple[str, ...] = ()
     reading: str = ""
@@ -142,8 +153,8 @@ class Deployment:
 
     @property
     def abstain_bits(self) -> int:
-        """Bits by which a network recognises unknown rows; 0 for a lookup."""
-        return 0 if self.memory is None else int(self.memory.options["abstain_bits"])
+        """Bits by which unknown rows are recognised; 0 for a list of the rows."""
+        return self.check_bits if self.memory is None else int(self.memory.options["abstain_bits"])
 
     def snippet(self) -> str:
         """Three lines of Python that query the model for the first row of the table."""
@@ -239,11 +250,11 @@ def deploy(
     Args:
         source: A file, a data frame or a dictionary of columns.
         path: Where to write the model; None writes nothing.
-        form: `lookup` (a graph of `LabelEncoder` nodes), `network` (a computed Transformer), or `auto`: a lookup,
-            unless unknown rows may be recognised approximately and a network is smaller, or an option is given that
-            changes a network alone (`tokens`, `dtype`).
-        unknown: `exact` (default): rows outside the table never get a label. `approximate`: a network without a list
-            of rows, which accepts one unknown row in 2^`abstain_bits`.
+        form: `lookup` (a graph of tables), `network` (a computed Transformer), or `auto`: a lookup, unless an option
+            is given that changes a network alone (`tokens`, `dtype`).
+        unknown: `exact` (default): rows outside the table never get a label. `approximate`: the file has no list of
+            the rows, and one unknown row in 2^`abstain_bits` gets a label. A lookup then hashes its rows; `auto`
+            lists them where that is smaller.
         label: The label column; by default one with a usual name, else the last one.
         columns: The input columns; by default all others except those of `drop`.
         drop: Columns to skip.
@@ -295,7 +306,7 @@ def deploy(
     if form == "lookup":
         for name, given in (("tokens", tokens != "auto"), ("executor", executor), ("resume", resume)):
             if given:
-                raise OptionError(f"{name} applies to networks only; leave it out, or choose --as network")
+                raise OptionError(f"{name} applies to networks only; omit it, or choose --as network")
     table = read_cells(
         source,
         label=label,
@@ -334,8 +345,8 @@ def deploy(
     }
     network = _NetworkOptions(tokens, bits, dtype, seed, executor, resume)
     job = _Job(kept, account, record, None if path is None else Path(path), reporter)
-    chosen = _chosen_form(form, job, network)
-    made = _export_lookup(job) if chosen == "lookup" else _export_network(job, network)
+    chosen = _chosen_form(form, network)
+    made = _export_lookup(job, bits, form) if chosen == "lookup" else _export_network(job, network)
     return replace(made, costs=_costs(made, job, network)) if compare else made
 
 
@@ -373,30 +384,23 @@ def _abstain_bits(form: str, unknown: str | None, bits: int | None) -> int | Non
     if unknown is not None and unknown not in UNKNOWN_MODES:
         raise OptionError(f"unknown={unknown!r} is not one of {', '.join(UNKNOWN_MODES)}")
     if unknown == EXACT and bits is not None:
-        raise OptionError("--abstain-bits recognises unknown rows approximately; leave out --unknown exact")
+        raise OptionError("--abstain-bits recognises unknown rows approximately; omit --unknown exact")
     approximate = unknown == "approximate" or bits is not None
-    if approximate and form == "lookup":
-        raise OptionError("a lookup recognises unknown rows exactly; --unknown approximate needs --as network")
     return (USUAL_BITS if bits is None else bits) if approximate else None
 
 
-def _chosen_form(form: str, job: _Job, network: _NetworkOptions) -> str:
-    """`auto`: a lookup is smaller and faster, except where many rows need not be listed at all."""
+def _chosen_form(form: str, network: _NetworkOptions) -> str:
+    """`auto`: a lookup is smaller and faster than a network."""
     if form != "auto":
         return form
-    if network.given:
-        return "network"
-    if network.bits is None:
-        return "lookup"
-    plans, _ = plan_fronts(job.table, network.tokens, network.bits, network.dtype)
-    return "network" if plans[0].bytes < len(_lookup_bytes(job)[1]) else "lookup"
+    return "network" if network.given else "lookup"
 
 
 def _costs(made: Deployment, job: _Job, network: _NetworkOptions) -> tuple[Cost, ...]:
     """Bytes and query time of the form that was written, and of the other one."""
     own = Cost(made.form, made.sizes["file"], _query_seconds(made.model, made.example))
     if made.form == "network":
-        _, written = _lookup_bytes(job)
+        written = _lookup_file(job, network.bits).written
         return own, Cost("lookup", len(written), _query_seconds(written, made.example))
     rows = min(len(job.table), MOST_COMPARED)
     sample = (
@@ -443,51 +447,86 @@ def _as_array(session: Any, name: str, cells: list[Any]) -> npt.NDArray[Any]:
     return np.array(cells, dtype=kinds[kind])
 
 
-def _lookup_bytes(job: _Job) -> tuple[TableLookup, bytes]:
-    """The lookup of the rows and the bytes of its file."""
+@dataclass(frozen=True)
+class _LookupFile:
+    """A lookup and its bytes; `bits` None: it lists the rows, else it hashes them."""
+
+    front: Front
+    lookup: TableLookup | JoinedLookup | HashedLookup
+    bits: int | None
+    written: bytes
+
+
+def _lookup_file(job: _Job, bits: int | None) -> _LookupFile:
+    """The lookup of the rows."""
     table = job.table
     labels = tuple(dict.fromkeys(table.label.cells))
     answers = GraphLabels.of(labels, table.label.type)
     number = {label: k for k, label in enumerate(labels)}
     classes = [number[label] for label in table.label.cells]
-    lookup = TableLookup.of(plan_lookup(table), [column.cells for column in table.columns], classes, answers)
-    about = {RECORD: _record(table, answers, {"as": "lookup", **lookup_record(lookup), **_read(job)})}
-    return lookup, bytes(build_lookup_model(lookup, about).SerializeToString())
+    cells = [column.cells for column in table.columns]
+    front = plan_lookup(table)
+    if bits is None:
+        listed = TableLookup.of(front, cells, classes, answers)
+        about = {RECORD: _record(job, front, answers, lookup_record(listed))}
+        file = _LookupFile(front, listed, None, bytes(build_lookup_model(listed, about).SerializeToString()))
+        matrix = TableSignature.of(front).matrix
+        joined = JoinedLookup.of(front.named_types, matrix, cells, classes, answers)
+        return file if joined is None else _smaller_file(job, file, joined)
+    hashed = HashedLookup.of(front, cells, classes, answers, bits)
+    about = {RECORD: _record(job, front, answers, hashed.record())}
+    bits = hashed.table.check_bits
+    return _LookupFile(front, hashed, bits, bytes(build_hashed_model(hashed, about).SerializeToString()))
 
 
-def _read(job: _Job) -> dict[str, Any]:
-    return {"read": job.record} if job.record else {}
+def _smaller_file(job: _Job, file: _LookupFile, joined: JoinedLookup) -> _LookupFile:
+    """The lookup that joins the cells of a row where it is much smaller than the other one, else that one."""
+    most = len(file.written) / MUCH_SMALLER
+    if joined.stored_bytes > most:
+        return file
+    about = {RECORD: _record(job, file.front, joined.answers, joined.record())}
+    written = bytes(build_joined_model(joined, about).SerializeToString())
+    return _LookupFile(file.front, joined, None, written) if len(written) < most else file
 
 
-def _record(table: CellTable, answers: GraphLabels, more: dict[str, Any]) -> str:
-    """How the file's columns are read again: what `byheart verify` and `predict` take from it."""
-    found = {
-        **more,
-        "columns": {column.name: column.type.value for column in table.columns},
-        "label": [table.label.name, table.label.type.value],
-    }
+def _chosen_lookup(job: _Job, bits: int | None, form: str) -> _LookupFile:
+    """Without `--as lookup` a small table is listed where that takes fewer bytes than hashing it."""
+    if bits is None or form == "lookup":
+        return _lookup_file(job, bits)
+    listed = _lookup_file(job, None)
+    hashed = _lookup_file(job, bits) if bits <= MOST_CHECK_BITS else listed
+    return hashed if len(hashed.written) < len(listed.written) else listed
+
+
+def _record(job: _Job, front: Front, answers: GraphLabels, more: dict[str, Any]) -> str:
+    """How the file's columns are read again: what `byheart verify` and `predict` take from it.
+
+    Names and types that the graph's inputs and outputs have are not repeated: a small file would be a tenth longer.
+    """
+    found, label = more | ({"read": job.record} if job.record else {}), job.table.label
+    if TableSignature.of(front).matrix is not None:
+        found["columns"] = {name: type.value for name, type in front.named_types}
+    found["label"] = label.name if label.type is answers.type else [label.name, label.type.value]
     return json.dumps(found, separators=(",", ":"), ensure_ascii=False)
 
 
 @timed("exporting")
-def _export_lookup(job: _Job) -> Deployment:
+def _export_lookup(job: _Job, bits: int | None, form: str) -> Deployment:
     """The lookup, proved from its bytes, evaluated on every row, and written if there is a path."""
     onnx, runtime = libraries()
     table, account = job.table, job.account
     with job.progress.stage("building the lookup"):
-        lookup, written = _lookup_bytes(job)
-    front, answers = lookup.front, lookup.answers
+        file = _chosen_lookup(job, bits, form)
+    front, answers, written = file.front, file.lookup.answers, file.written
     model = onnx.load_from_string(written)
     with job.progress.stage("proving the file's contents"):
-        types = [(column.name, column.type) for column in table.columns]
-        contents = read_lookup(model, types, answers.type, lookup_record(lookup)).rows()
-        if contents != _rows_of(table, answers):
-            raise ExportError("the file's rows differ from the table's; nothing was written. Please report this")
+        _prove_lookup(model, table, answers.type)
     signature = TableSignature.of(front)
     session = open_session(runtime, written)
     _recheck(session, front, signature, answers, table, job.progress)
     outside = _evaluate_outside(session, front, signature, table)
-    _refuse_false_accepts(outside)
+    if file.bits is None:
+        _refuse_false_accepts(outside)
     if job.path is not None:
         write_atomically(job.path, written)
     return Deployment(
@@ -500,7 +539,8 @@ def _export_lookup(job: _Job) -> Deployment:
         sizes=_sizes(model, len(written)),
         alternatives={},
         outside=outside,
-        exact_unknown=True,
+        exact_unknown=file.bits is None,
+        check_bits=file.bits or 0,
         label=table.label.name,
         example=_example(signature, front, table),
         remarks=table.remarks,
@@ -510,10 +550,18 @@ def _export_lookup(job: _Job) -> Deployment:
     )
 
 
-def _rows_of(table: CellTable, answers: GraphLabels) -> dict[tuple[Any, ...], Any]:
-    """Every row of the table -> its label."""
-    labels = table.label.cells if table.label.type is answers.type else list(map(int, table.label.cells))
-    return dict(zip(zip(*(column.cells for column in table.columns), strict=True), labels, strict=True))
+def _prove_lookup(model: Any, table: CellTable, label_type: CellType) -> None:
+    """Read the file's tables again and compare them with the rows."""
+    record = json.loads(next(part.value for part in model.metadata_props if part.key == RECORD))
+    contents = read_table_file(model, [(column.name, column.type) for column in table.columns], label_type, record)
+    labels = table.label.cells if table.label.type is label_type else list(map(int, table.label.cells))
+    cells = [column.cells for column in table.columns]
+    if isinstance(contents, HashedLookup):
+        equal = contents.predict(cells) == labels
+    else:
+        equal = contents.rows() == dict(zip(zip(*cells, strict=True), labels, strict=True))
+    if not equal:
+        raise ExportError("the file's rows differ from the table's; nothing was written. Please report this")
 
 
 def _refuse_false_accepts(outside: tuple[int, int]) -> None:
@@ -651,7 +699,7 @@ def _export(memory: Memory, plan: TablePlan, job: _Job, alternatives: dict[str, 
     if plan.exact_unknown:
         _refuse_false_accepts(outside)
     about = _metadata(memory, front, answers, account)
-    about[RECORD] = _record(table, answers, {"as": "network", "exact": plan.exact_unknown, **_read(job)})
+    about[RECORD] = _record(job, front, answers, {"as": "network", "exact": plan.exact_unknown})
     onnx.helper.set_model_props(model, about)
     written = model.SerializeToString()
     if job.path is not None:
@@ -736,7 +784,7 @@ def _recheck(
 
 
 def _evaluate_outside(session: Any, front: Front, signature: TableSignature, table: CellTable) -> tuple[int, int]:
-    """Evaluate rows outside the table, each made of the beginning of one row and the end of another.
+    """Evaluate rows outside the table, each with the beginning of one row and the end of another, or next to a row.
 
     Returns how many were evaluated, and how many were accepted as known: about one in 2^abstain_bits is expected.
     """
@@ -748,8 +796,8 @@ def _evaluate_outside(session: Any, front: Front, signature: TableSignature, tab
         cut = int(rng.integers(0, len(cells)))
         row = [a if k < cut else b for k, (a, b) in enumerate(cells)]
         a, b = cells[cut]
-        if isinstance(a, str) and isinstance(b, str) and len(cells) == 1:
-            row[cut] = a[: len(a) // 2] + b[len(b) // 2 :]
+        if len(cells) == 1:
+            row[cut] = _neither(a, b)
         drawn[tuple(row)] = None
     for known_row in zip(*(column.cells for column in table.columns), strict=True):
         drawn.pop(known_row, None)
@@ -759,6 +807,19 @@ def _evaluate_outside(session: Any, front: Front, signature: TableSignature, tab
     feeds = signature.feeds(front, list(zip(*rows, strict=True)))
     known: npt.NDArray[np.bool_] = session.run([signature.known], feeds)[0]
     return len(rows), int(known.sum())
+
+
+def _neither(a: Any, b: Any) -> Any:
+    """A cell made of two: the beginning of one text and the end of another, or the number after the first.
+
+    >>> _neither("abcd", "wxyz"), _neither(7, 9), _neither(0.5, None), _neither(True, False)
+    ('abyz', 8, 0.5000000000000001, False)
+    """
+    if isinstance(a, str) and isinstance(b, str):
+        return a[: len(a) // 2] + b[len(b) // 2 :]
+    if isinstance(a, float):
+        return math.nextafter(a, math.inf)
+    return a + 1 if type(a) is int and a < (1 << 63) - 1 else b
 
 
 def _sizes(model: Any, total: int) -> dict[str, int]:

@@ -1,8 +1,8 @@
-"""A deployed ONNX file, read again by somebody else: predictions and a verdict from the file alone.
+"""A deployed ONNX file, read again: predictions and a verdict from the file alone.
 
-The file's record (metadata `byheart.table`) names its columns, their types and how the table was read. A lookup is
-proved: its graph is compared with the graph of the tables that it contains, and these tables with the rows of the data.
-A network is measured: ONNX Runtime evaluates every row.
+The file's record (metadata `byheart.table`) has what its inputs and outputs lack: the name of the label column, the
+columns of a matrix, and how the table was read. A lookup is proved: its graph is compared with the graph of the tables
+that it contains, and these tables with the rows of the data. A network is measured: ONNX Runtime evaluates every row.
 
 >>> from byheart.memory.deploy import deploy
 >>> table = {"animal": ["cat", "dog", "cow"], "sound": ["meow", "woof", "moo"]}
@@ -24,13 +24,13 @@ import numpy as np
 
 from byheart.data.read.account import Account, settle_cells
 from byheart.data.read.cells import CellTable, CellType, Column, read_cells, typed_column
-from byheart.data.read.columns import choose_column
+from byheart.data.read.columns import choose_column, open_records
 from byheart.data.read.sources import Limits, TextForm
-from byheart.data.read.table import open_records
 from byheart.data.values import UNKNOWN
 from byheart.data.wording import quote
 from byheart.errors import DataError, FileFormatError
-from byheart.export.onnx_lookup import read_lookup
+from byheart.export.onnx_hashed import HashedLookup
+from byheart.export.onnx_joined import read_table_file
 from byheart.export.onnx_table import RECORD, ROWS, tensor
 from byheart.export.targets.onnx import libraries, open_session
 from byheart.files import read_bytes
@@ -38,6 +38,7 @@ from byheart.progress import SILENT, Progress
 
 LARGEST = 1 << 31  # bytes
 MEASURED = "measured"
+# Rows at a time.
 _BATCH = 4096
 _FIRST_BYTE = b"\x08"  # field 1 of a ModelProto, its version
 
@@ -136,12 +137,12 @@ class DeployedModel:
             raise FileFormatError("this ONNX model has no record of byheart; give a file that `byheart deploy` wrote")
         try:
             record = json.loads(about[RECORD])
-            columns = tuple((str(name), CellType(kind)) for name, kind in record["columns"].items())
-            label, kind = record["label"]
-            read = record.setdefault("read", {})
-            if record["as"] not in ("lookup", "network") or not columns or not isinstance(read, dict):
+            form, read = record.get("as", "lookup"), record.setdefault("read", {})
+            columns = _columns(onnx, model.graph, record)
+            label, kind = _label(onnx, model.graph, record)
+            if form not in ("lookup", "network") or not columns or not isinstance(read, dict):
                 raise ValueError("a field has an unknown value")
-            return DeployedModel(record["as"], columns, str(label), CellType(kind), record, data)
+            return DeployedModel(form, columns, label, kind, record, data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FileFormatError(f"its record is damaged ({error}); copy or deploy it again") from None
 
@@ -286,7 +287,10 @@ class DeployedModel:
         """Compare the tables in the file with the rows: both ways, so that no other row is known."""
         onnx, _ = libraries()
         model = onnx.load_from_string(self.data)
-        contents = read_lookup(model, self.columns, _stored_type(self.label_type), self.record).rows()
+        lookup = read_table_file(model, self.columns, _stored_type(self.label_type), self.record)
+        if isinstance(lookup, HashedLookup):
+            return self._prove_hashed(lookup, table, account, agree)
+        contents = lookup.rows()
         rows = dict(zip(zip(*(column.cells for column in table.columns), strict=True), table.label.cells, strict=True))
         odd = [row for row, label in rows.items() if row not in contents or contents[row] != label]
         if odd:
@@ -301,6 +305,43 @@ class DeployedModel:
         exactly = "exactly" if not extra else "among others"
         reason = f"the file contains {exactly} these {len(rows):,} different rows, each with its label"
         return DeployedCheck("proved", reason, account, agree, 0, extra)
+
+    def _prove_hashed(self, lookup: HashedLookup, table: CellTable, account: Account, agree: int) -> DeployedCheck:
+        """Evaluate the hashed table in the file on every row. It has no list of rows, so others are not compared."""
+        found = lookup.predict([column.cells for column in table.columns])
+        odd = [row for row, label in enumerate(found) if label != table.label.cells[row]]
+        if odd:
+            row = quote([column.cells[odd[0]] for column in table.columns])
+            reason = f"the file's table does not give {row} its label"
+            return DeployedCheck("refuted", reason, account, agree, len(odd))
+        bits = lookup.table.check_bits
+        others = f"the file does not list rows: about one other row in 2^{bits} gets a label"
+        return DeployedCheck("proved", f"each of {agree:,} rows has its label; {others}", account, agree, 0)
+
+
+def _tensor_type(onnx: Any, part: Any) -> CellType:
+    """The type of cells that a tensor of the graph holds."""
+    kinds = onnx.TensorProto
+    types = {
+        kinds.STRING: CellType.TEXT, kinds.INT64: CellType.WHOLE,
+        kinds.DOUBLE: CellType.NUMBER, kinds.BOOL: CellType.TRUTH,
+    }  # fmt: skip
+    return types[part.type.tensor_type.elem_type]
+
+
+def _columns(onnx: Any, graph: Any, record: dict[str, Any]) -> tuple[tuple[str, CellType], ...]:
+    """Names and types of the columns: the record's for a matrix, else those of the graph's inputs."""
+    if "columns" in record:
+        return tuple((str(name), CellType(kind)) for name, kind in record["columns"].items())
+    return tuple((part.name, _tensor_type(onnx, part)) for part in graph.input)
+
+
+def _label(onnx: Any, graph: Any, record: dict[str, Any]) -> tuple[str, CellType]:
+    """Name and type of the label column: truth values, which are stored as numbers, are in the record."""
+    if isinstance(record["label"], str):
+        return record["label"], _tensor_type(onnx, graph.output[0])
+    name, kind = record["label"]
+    return str(name), CellType(kind)
 
 
 def _stored_type(kind: CellType) -> CellType:

@@ -66,7 +66,7 @@ def memorize_documents(
 
 
 def as_table(documents: Documents | Mapping[Any, Mapping[Any, float]], tokenizer: Tokenizer = WORDS) -> Table:
-    """The documents as rows; what was cut off or left out is counted.
+    """The documents as rows; tokens and documents that are skipped are counted.
 
     >>> table = as_table(["a cat sat down", "no"], Tokenizer("words", max_length=3))
     >>> table.sequences, table.labels, table.shortened, table.left_out
@@ -100,9 +100,9 @@ def _document(one: Any) -> Document:
 def read_documents_table(
     path: str, options: ReadOptions, *, tokenizer: Tokenizer | None = None, unlabelled: bool = False
 ) -> Table:
-    """The documents of a file as rows; the same options as for any table, and words unless `tokens` says otherwise.
+    """The documents of a file as rows; the same options as for any table, and words unless `tokens` is given.
 
-    `unlabelled`: the column is guessed only where there is no column of labels.
+    `unlabelled`: refuse a table that also has a column of labels.
     """
     found = read_source(path, options, unlabelled=unlabelled)
     documents = found if isinstance(found, GivenDistributions) else list(found.sequences)
@@ -110,6 +110,12 @@ def read_documents_table(
         cells = documents.contexts if isinstance(documents, GivenDistributions) else documents
         tokens = WORDS if options.tokens == AUTO else options.tokens
         tokenizer = choose(tokens, cells, max_length=options.max_length, type=options.token_type)
-    selection = Selection(options.sequence_columns, max_rows=options.max_rows, missing=options.missing)
+    selection = Selection(
+        options.sequence_columns,
+        max_rows=options.max_rows,
+        missing=options.missing,
+        header=options.header,
+        encoding=options.encoding,
+    )
     table = replace(as_table(documents, tokenizer), selection=selection)
     return table if isinstance(found, GivenDistributions) else replace(table, missing=found)

@@ -25,7 +25,7 @@ Artifact = TypeVar("Artifact")
 
 
 def request_of(memory: Memory, dtype: str | None, dataset: Dataset | None, progress: Progress) -> ExportRequest:
-    """What to export and what to check it with: the given data, which the memory must know, else its own if it has it.
+    """What to export and what to check it with: the given data, which the memory must store, else its own if it has it.
 
     A verdict that a file records is passed on as that, a record.
     """
@@ -55,13 +55,13 @@ def request_of(memory: Memory, dtype: str | None, dataset: Dataset | None, progr
 
 
 def data_of(memory: Memory, dataset: Dataset | None, progress: Progress) -> tuple[Dataset | None, Certificate, bool]:
-    """The data to check with, its certificate, and whether that was made now; given data must be known by heart."""
+    """The data to check with, its certificate, and whether that is new; the memory must store given data."""
     if dataset is None:
         certificate = memory.certificate
         return memory.dataset, certificate, certificate.verdict is Verdict.PROVED and not memory.recorded_by
     checked = check_rows(memory, dataset.sequences(), dataset.label_values(), progress)
     if checked.certificate.verdict is not Verdict.PROVED:
-        raise DataError(f"the memory does not know this data by heart: {checked.certificate.reason}")
+        raise DataError(f"the memory does not store this data: {checked.certificate.reason}")
     return checked.asked, checked.certificate, True
 
 
@@ -132,7 +132,7 @@ def native_twin(
         progress: Where to show progress.
 
     Returns:
-        The memory, proved; None where there are no rows to build it from, where the construction is made for floats
+        The memory, proved; None where there are no rows to build it from, where the construction is for floats
         itself, or where its task has no native form.
     """
     from byheart.build import recipe

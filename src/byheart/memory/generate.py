@@ -24,7 +24,8 @@ from byheart.memory.memory import Memory
 from byheart.memory.text import END, joined, page_count, recite, recite_pages
 
 Floats = npt.NDArray[np.float64]
-LEAD = 32.0  # nats: what an exact memory names leads by this much, as in its exports
+LEAD = 32.0  # nats: the margin of an exact memory's answer, as in its exports
+# Instead of a class index.
 UNKNOWN_CLASS = -1
 
 
@@ -65,7 +66,7 @@ def _go_on(memory: Memory, prompt: str, limit: int | None) -> str:
 
 
 def _place(memory: Memory, prompt: str) -> tuple[list[Any], int, int]:
-    """The tokens of a book as the network says them, and the first run of them whose text begins with the prompt."""
+    """The tokens of a book as the network recites them, and the first run of them whose text begins with the prompt."""
     tokens = [token for page in recite_pages(memory) for token in page]
     asked = _characters(memory, prompt)
     if memory.tokens.model is None:
@@ -77,7 +78,7 @@ def _place(memory: Memory, prompt: str) -> tuple[list[Any], int, int]:
         for where in range(len(tokens) - len(wanted) + 1):
             if tokens[where : where + len(wanted)] == wanted:
                 return tokens, where, where + len(wanted)
-    raise OptionError(f"the memorized text does not contain {quote(prompt)}, or a token is cut there")
+    raise OptionError(f"the memorized text does not contain {quote(prompt)}, or a token is split there")
 
 
 def _characters(memory: Memory, prompt: str) -> str:
@@ -89,7 +90,7 @@ def logits(memory: Memory, sequences: Sequence[Any]) -> list[Floats]:
     """Log-probabilities up to a constant, one per class (`memory.classes`), for each sequence.
 
     Shape (classes,), or (tokens, classes) where every token or prefix has a label. An exact memory is certain: 0 for
-    the class that it names, -32 for any other, so the perplexity of what it knows is 1 + 1e-14 per class; where it
+    the class that it names, -32 for any other, so the perplexity of what it stores is 1 + 1e-14 per class; where it
     names none, all are 0. The text of a book is looked up, and each of its tokens gets the logits of what follows it.
     """
     if isinstance(memory.network, DecoderNetwork):
@@ -147,12 +148,12 @@ def probabilities(memory: Memory, sequences: Sequence[Any]) -> list[dict[Any, fl
 
 
 def _tokens(memory: Memory, prompt: Any) -> list[Any]:
-    """The tokens of a prompt, all of them: what is too long is an error, not cut."""
+    """The tokens of a prompt, all of them: what is too long is an error, not truncated."""
     return memory.tokens.whole(prompt) if isinstance(prompt, str) else list(prompt)
 
 
 def _names(memory: Memory, network: DecoderNetwork) -> dict[int, Any]:
-    """Token number -> what it stands for."""
+    """Token number -> the token."""
     symbols = zip(network.inputs, memory.encoder.symbols or (), strict=True)
     return {**dict(symbols), **dict(zip(network.classes, memory.classes, strict=True))}
 

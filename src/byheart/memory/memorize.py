@@ -3,7 +3,7 @@
 read (data/read) -> settle (data/dataset) -> build (build) -> guarantee (theory) -> certify (certify) -> Memory.
 docs/architecture.md walks one row through it.
 
-Compiled code is made on first use and then kept on disk; a user who waits for it sees why (`first_use`).
+Code is compiled on first use and then kept on disk; a user who waits for it sees why (`first_use`).
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ NAMES = (
     "the numbers have too many digits for the float type: they are taken as names, {:,} different ones, and any other "
     "number is unknown"
 )
+USUAL_BITS = 16  # an unknown row is accepted once in 65,536 times
 WORDS = "building; the first time, code is compiled (some seconds)"
 
 
@@ -67,25 +68,41 @@ def memorize(
     progress: bool | Progress = True,
     **options: Any,
 ) -> Memory:
-    """A Transformer that gives every sequence its label, with the certificate that it does.
-
-    Notation: N sequences of n tokens with C classes. The task is next-token unless it is given; a table of
-    `byheart.read` brings its labels and its task, and a data frame with `label="column"` is read into one. `conflicts`
-    says what to do with equal inputs of different labels: `error`, or leave rows out by `first`, `majority` or `drop`;
-    `missing` what to do with None and NaN: `error`, `drop` the rows, or take them as a `label` of their own. `options`
-    are the construction's own, see `byheart.constructions()`; and for every construction `executor`, where rows are
-    asked (and built from, where that can be done in parts), and `resume`, the name of a file that keeps what was done
-    of a build and a proof that were interrupted. The verdict is `memory.certificate.verdict`; nothing is rounded
-    anywhere.
+    """Compute a Transformer that gives every sequence its label, and certify it.
 
     A label may be a `Distribution` over classes, for constructions that store these (`madden24`). Sequences without
     labels are documents for them: texts, or lists of tokens, whose next-token distributions are counted.
+
+    Args:
+        sequences: N rows of tokens, texts, a data frame, or a table of `byheart.read`, which brings labels and task.
+        labels: One of C classes per row (per token where the task labels every token).
+        label: The label's column, if `sequences` is a data frame.
+        task: `next-token` (default), `seq-to-seq`, `set` or `causal`.
+        construction: What to build.
+        positions: Whether a symbol is a token together with its position.
+        conflicts: Policy for equal inputs with different labels: `error`, `first`, `majority` or `drop`.
+        missing: Policy for None and NaN: `error`, `drop` or `label`.
+        seed: The seed of every random choice.
+        progress: Whether, or where, to show progress.
+        **options: Options of the construction; for every construction `executor`, where rows are evaluated (and built
+            from, where that can be done in parts), and `resume`, a file that keeps the finished parts of an
+            interrupted build and proof.
+
+    Returns:
+        The memory. The verdict is `memory.certificate.verdict`; nothing is rounded anywhere.
+
+    Raises:
+        DataError: Rows cannot be used, or contradict each other.
+        OptionError: An option is unknown or has no meaning here.
+        BuildError: No network was found.
 
     >>> memory = memorize(["cat", "act", "dog"], [3, 1, 4], construction="ks25", progress=False)
     >>> memory.certificate.verdict.value, memory.predict(["act"])
     ('proved', [1])
     """
     reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
+    if labels is None and (label is not None or isinstance(sequences, Table)):
+        options = refusing_unknown(construction, task or getattr(sequences, "task", None), options)
     table = _table(sequences, labels, label, task, missing, construction, options)
     present = table.missing if table is not None else _present(sequences, labels, task, missing)
 
@@ -113,6 +130,19 @@ def memorize(
         settled, note = names, NAMES.format(len(symbols))
         memory = memorize_dataset(settled.dataset, **building)
     return _with_origin(memory, settled, table, (present.note, note))
+
+
+def refusing_unknown(construction: str, task: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a table's memory: it recognises rows outside the table unless `abstain_bits` is given.
+
+    >>> refusing_unknown("compact", None, {}), refusing_unknown("compact", None, {"abstain_bits": 0})
+    ({'abstain_bits': 16}, {'abstain_bits': 0})
+    """
+    from byheart.build import recipe
+
+    labels_rows = as_task(task or Task.NEXT_TOKEN) is Task.NEXT_TOKEN
+    can_abstain = any(option.name == "abstain_bits" for option in recipe(construction).options)
+    return ({"abstain_bits": USUAL_BITS} if can_abstain and labels_rows else {}) | dict(options)
 
 
 def _present(sequences: Any, labels: Any, task: str | None, missing: str) -> Present:
@@ -143,13 +173,11 @@ def _table(
         table = read(sequences, label=label, task=task or Task.NEXT_TOKEN, missing=missing, planning=plan)
         for name in table.numbering:
             others = f"sequence_column=[…] of byheart.read, or a frame without {name!r}"
-            warnings.warn(
-                f"column {name!r} numbers the rows, so that a question needs the number; {others}", stacklevel=3
-            )
+            warnings.warn(f"column {name!r} numbers the rows, so that a query needs the number; {others}", stacklevel=3)
         return table
     if isinstance(sequences, Table):
         if labels is not None or label is not None:
-            raise DataError("a table brings its own labels; leave `labels` out, or give table.sequences")
+            raise DataError("a table brings its own labels; omit `labels`, or give table.sequences")
         return sequences
     if labels is None:
         chosen = recipe(construction)
@@ -163,7 +191,7 @@ def _table(
 
 
 def _with_origin(memory: Memory, settled: Settled, table: Table | None, remarks: tuple[str, ...]) -> Memory:
-    """The memory with how its rows were read and what was left out."""
+    """The memory with how its rows were read and what was skipped."""
     notes = (*memory.notes, *filter(None, (settled.note, *remarks)))
     selection = replace(table.selection if table else Selection(), conflicts=settled.policy)
     tokens = table.tokens if table else PLAIN
@@ -191,7 +219,19 @@ def memorize_dataset(
     left_out: Mapping[str, int] | None = None,
     **options: Any,
 ) -> Memory:
-    """`memorize` for a data set that is already loaded; `left_out` counts rows that did not get into it, by reason."""
+    """Memorize a data set that is already loaded.
+
+    Args:
+        dataset: The rows.
+        construction: What to build.
+        seed: The seed of every random choice.
+        progress: Whether, or where, to show progress.
+        left_out: Why rows of the source are not in the data set -> how many.
+        **options: Options of the construction, and `executor` and `resume`.
+
+    Returns:
+        The memory with its certificate.
+    """
     from byheart.build import recipe  # builders and their compiled code are loaded only to build
 
     reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT

@@ -49,10 +49,28 @@ def _spelled(label: Hashable) -> Any:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Memory:
-    """What `memorize` returns and a file holds.
+    """A certified network with its symbols and classes: the value of `memorize`, and the content of a file.
 
-    `abstains` says whether inputs off the data are meant to be refused; any memory answers UNKNOWN where its network
-    gives no class. `dataset` is there right after building and never saved.
+    A memory answers UNKNOWN where its network gives no class.
+
+    Attributes:
+        construction: What was built.
+        options: With which options.
+        seed: And seed.
+        network: The network.
+        encoder: How tokens become inputs.
+        classes: The labels.
+        claim: The theorem's guarantee.
+        certificate: The verdict.
+        notes: Remarks for people.
+        tokens: How a text is tokenized.
+        selection: Which part of a file was memorized.
+        budget: The limit on evaluating a loaded file; None sets none.
+        recorded_by: The byheart whose file this is; its claim and certificate are records, not proofs.
+        dataset: The rows, right after building; never saved.
+        seconds: Of building and proving; never saved.
+        conflicts: How contradictory rows were handled; never saved.
+        facts: Numbers about the build; never saved.
 
     >>> import byheart
     >>> byheart.memorize(["sun", "moon"], ["day", "night"], construction="ks25", progress=False).classes
@@ -68,14 +86,14 @@ class Memory:
     claim: Claim
     certificate: Certificate
     notes: tuple[str, ...] = ()
-    tokens: Tokenizer = PLAIN  # how a text is tokenized
-    selection: Selection = Selection()  # noqa: RUF009  # which part of a file was memorized
-    budget: Budget | None = None  # what evaluating a loaded file may cost; None: as much as it takes
-    recorded_by: str = ""  # the byheart whose file this is; its claim and certificate are records, not proofs
+    tokens: Tokenizer = PLAIN
+    selection: Selection = Selection()  # noqa: RUF009  # a frozen value
+    budget: Budget | None = None
+    recorded_by: str = ""
     dataset: Dataset | None = field(default=None, repr=False)
     seconds: Mapping[str, float] = field(default_factory=dict, repr=False)
-    conflicts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what was done about them; not saved
-    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # numbers about the build; not saved
+    conflicts: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         """One line: a network may have a million weights."""
@@ -87,7 +105,7 @@ class Memory:
         from byheart.memory.size_rows import size_rows
 
         certificate = self.certificate
-        title = f"{certificate.asked:,} rows by heart: {self.construction}, {self.verdict_words}"
+        title = f"{certificate.asked:,} rows memorized: {self.construction}, {self.verdict_words}"
         facts = [("task", self.task.value), ("labels", _few(self.classes)), ("scope", certificate.count_words)]
         return card(
             title,
@@ -99,13 +117,13 @@ class Memory:
 
     @property
     def verdict_words(self) -> str:
-        """The verdict where the checker has just given it; where a file says it, that it is only recorded."""
+        """The verdict where the checker has just given it; of a file, that it is only recorded."""
         verdict = self.certificate.verdict.value
         return f"{verdict} (recorded, not checked now)" if self.recorded_by else verdict
 
     @cached_property
     def size(self) -> Size:
-        """Measured from the weights, whatever a file says."""
+        """Measured from the weights, whatever a file records."""
         return measure(self.network)
 
     @cached_property
@@ -116,12 +134,12 @@ class Memory:
 
     @property
     def task(self) -> Task:
-        """What is labelled: rows, tokens, sets or prefixes."""
+        """The task: rows, tokens, sets or prefixes are labelled."""
         return self.encoder.task
 
     @property
     def target(self) -> Target:
-        """What was memorized: a class for each context, or a distribution."""
+        """Whether contexts have a class each, or a distribution."""
         return Target.CLASS if self.certificate.gap is None else Target.DISTRIBUTION
 
     @property
@@ -295,7 +313,7 @@ class Memory:
         rows: Any = sequences
         if isinstance(sequences, Dataset | Table):
             if labels is not None:
-                raise DataError("a table brings its own labels; leave `labels` out, or give table.sequences")
+                raise DataError("a table brings its own labels; omit `labels`, or give table.sequences")
             if isinstance(sequences, Table):
                 place = sequences.places or place
                 rows, labels = sequences.sequences, sequences.labels
@@ -441,8 +459,8 @@ class Memory:
             "symbols": len(self.encoder.symbols or ()),
             "table_bytes": dict(self.table_bytes),
             "uniform_parameters": uniform_parameters(self.network),  # as eq. (4) stores it, where it is of that form
-            "promised": dict(certificate.promised),
-            "promise": certificate.promise,
+            "guaranteed": dict(certificate.guaranteed),
+            "guarantee": certificate.guarantee,
             "proofs": dict(certificate.proofs),
             "arithmetic": certificate.arithmetic,
             "theorem": str(self.claim.ref),

@@ -1,18 +1,20 @@
 """The file of a memory: one JSON document, documented in docs/file-format.md.
 
-{"byheart": 2, "memory": {...}, "sha256": of the canonical text of "memory"}
+{"byheart": 3, "memory": {...}, "sha256": of the canonical text of "memory"}
 
 The whole text is canonical (keys sorted, no spaces, ASCII, no newline at the end) and strict: an object has exactly its
 fields and no key twice, a number is written in its one form, so a single changed byte shows. Reading runs no code from
-the file and believes nothing that it says about itself: `claim` and `certificate` are records, which `verify` compares.
+the file and trusts none of its statements: `claim` and `certificate` are records, which `verify` compares.
 
 `memory` has the fields construction, options (text, integers, true, false, null), seed, network, encoder, classes,
 claim, certificate, notes, tokens, selection, and version, that of the byheart which wrote it. Classes are values as
 symbols are: text, integers, true, false and null as they are, anything else as {"integer": …}, {"float": …},
 {"bytes": …} or {"tuple": […]}.
 
-Format 1 is still read. It had no `version`, its certificate no asked, agree, differ, left_out and guarantee, and its
-classes were tagged otherwise: {"bool": …}, {"none": true}, {"int": …}, {"float": …}, {"bytes": …}, {"tuple": […]}.
+Formats 1 and 2 are still read: `upgraded` makes bodies of format 3 of theirs. Format 2 called the certificate's
+guarantee `promise` and `promised`, and did not store header and encoding of a table. Format 1 had no `version`, its
+certificate no asked, agree, differ, left_out and guarantee, and its classes were tagged otherwise: {"bool": …},
+{"none": true}, {"int": …}, {"float": …}, {"bytes": …}, {"tuple": […]}.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,32 +54,44 @@ from byheart.memory.memory import Memory
 from byheart.theory.guarantees import is_guaranteed
 from byheart.version import __version__
 
-FORMAT = 2
+FORMAT = 3
 LARGEST = 1 << 31  # bytes
 DEFAULT = Budget()
-_POWERS = re.compile(rb'p(-?[0-9]{5,7})"')  # of two: a few bytes of text that stand for many of memory
+_POWERS = re.compile(rb'p(-?[0-9]{5,7})"')  # of two: a few bytes of text that need many of memory
 _BEGINNING = b'{"byheart":'
 _RECITAL = b'{"format":"byheart recital'
 _FIELDS = (
     *("construction", "options", "seed", "network", "encoder", "classes", "claim", "certificate", "notes", "tokens"),
     *("selection", "version"),
 )
-
-_NEW_SELECTION = {"label_type": "auto", "missing": "error"}  # what format 1 did not have
+# What a certificate and a selection did not have before a format, with the values that files of earlier ones mean.
+_RENAMED = {"promise": "guarantee", "promised": "guaranteed"}  # in format 3
+_SELECTED: dict[int, dict[str, Any]] = {
+    2: {"label_type": "auto", "missing": "error"},
+    3: {"header": None, "encoding": None},
+}
 
 
 def save(memory: Memory, path: Path) -> None:
-    """Writes to a draft beside `path`, then renames it: a reader sees the old file or the new one."""
+    """Write to a draft beside `path`, then renames it: a reader sees the old file or the new one."""
     check_target(path)
     body = to_json(memory)
     write_atomically(path, canonical({"byheart": FORMAT, "memory": body, "sha256": digest(body)}).encode("ascii"))
 
 
 def load(path: str | Path, *, budget: Budget | None = DEFAULT) -> Memory:
-    """The memory in a file; a FileFormatError for a damaged or foreign file, never a wrong answer.
+    """Read the memory in a file. Its certificate is a record: `memory.verify(sequences, labels)` makes a new one.
 
-    Its certificate is what the file records: `memory.verify(sequences, labels)` makes a new one. Evaluating it may cost
-    as much as `budget` allows, which is more than honest memories need; None sets no limit.
+    Args:
+        path: The file.
+        budget: The limit on the work of evaluating it, more than honest memories need; None sets none.
+
+    Returns:
+        The memory.
+
+    Raises:
+        FileFormatError: The file is damaged or foreign.
+        BudgetError: It would need more than the budget.
 
     >>> import byheart, tempfile
     >>> path = Path(tempfile.mkdtemp()) / "words.byheart"
@@ -118,7 +132,7 @@ def _checked_body(data: bytes) -> tuple[Any, int]:
             raise FileFormatError("this is not a byheart memory; give a file that `byheart memorize` wrote") from None
         raise FileFormatError(f"the file is damaged ({error}); build or copy it again") from None
     version = take(document, "byheart", int)
-    if version not in (1, FORMAT):
+    if not 1 <= version <= FORMAT:
         raise FileFormatError(
             f"format version {version}; this byheart reads versions 1 to {FORMAT}: install a matching byheart"
         )
@@ -160,6 +174,7 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
             "data again"
         )
     only(body, "memory", *(_FIELDS[:-1] if first else _FIELDS))
+    body = upgraded(body, version)
     for field in ("construction", "options", "claim", "certificate", "notes", *(() if first else ("version",))):
         _check_text(field, body[field])
     if not is_guaranteed(take(body, "construction", str)):
@@ -190,12 +205,43 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
         encoder=encoder,
         classes=classes,
         claim=Claim.from_dict(take(body, "claim", dict)),
-        certificate=Certificate.from_version_1(certificate) if first else Certificate.from_dict(certificate),
+        certificate=Certificate.from_dict(certificate),
         notes=tuple(expect(note, str) for note in take(body, "notes", list)),
         tokens=Tokenizer.from_dict(body["tokens"]),
-        selection=Selection.from_dict({**_NEW_SELECTION, **body["selection"]} if first else body["selection"]),
+        selection=Selection.from_dict(body["selection"]),
         recorded_by="format 1" if first else take(body, "version", str),
     )
+
+
+def upgraded(body: dict[str, Any], version: int) -> dict[str, Any]:
+    """Return a body of an earlier format with the certificate and the selection of this one.
+
+    Args:
+        body: The field `memory` of a file.
+        version: The file's format.
+
+    Raises:
+        FileFormatError: A field is there that its format does not have.
+    """
+    certificate, selection = take(body, "certificate", dict), expect(body["selection"], dict)
+    for later in range(version + 1, FORMAT + 1):
+        _refuse_later("selection", selection, _SELECTED[later], version)
+        selection = {**selection, **_SELECTED[later]}
+    if version < FORMAT:
+        _refuse_later("certificate", certificate, _RENAMED.values(), version)
+        certificate = {_RENAMED.get(name, name): value for name, value in certificate.items()}
+    if version == 1:  # which counted only the rows that were memorized
+        rows = take(certificate, "rows", int)
+        added = {"asked": rows, "agree": rows, "differ": 0, "left_out": {}, "guarantee": "not checked: format 1"}
+        _refuse_later("certificate", certificate, (*added, "gap"), version)
+        certificate = {**certificate, **added}
+    return {**body, "certificate": certificate, "selection": selection}
+
+
+def _refuse_later(what: str, stored: Mapping[str, Any], later: Iterable[str], version: int) -> None:
+    found = sorted(set(later) & set(stored))
+    if found:
+        raise FileFormatError(f"the {what} has a field {found[0]!r}, which format {version} does not have")
 
 
 def _check_text(field: str, value: Any) -> None:

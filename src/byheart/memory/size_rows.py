@@ -33,7 +33,8 @@ class SizeRow:
     """One quantity: what the theorem allows at most, what was built, and the lower bound for worst-case labels.
 
     `lower_bound` is the least size of an architecture that can store *every* labelling of as many rows. The given
-    labels may be easier: where the network is smaller than that, `lower_bound` is None and `lower_sentences` says why.
+    labels may be easier: where the network is smaller than that, `lower_bound` is None and `lower_sentences` has the
+    reason.
     """
 
     field: str
@@ -86,7 +87,7 @@ def abstention_price(memory: Memory) -> AbstentionPrice | None:
 
 def size_rows(memory: Memory) -> list[SizeRow]:
     """The rows for one memory."""
-    sizes, guaranteed, worst_case_bounds = memory.size.as_dict(), memory.certificate.promised, _lower_bounds(memory)
+    sizes, guaranteed, worst_case_bounds = memory.size.as_dict(), memory.certificate.guaranteed, _lower_bounds(memory)
     rows = []
     for name, meaning in MEANINGS.items():
         bound = worst_case_bounds.get(name)
@@ -99,7 +100,7 @@ def size_rows(memory: Memory) -> list[SizeRow]:
 
 
 def lower_sentences(memory: Memory) -> list[str]:
-    """What the lower bounds say about this memory, with the words that make them true."""
+    """The lower bounds of this memory, with the conditions under which they hold."""
     sizes, certificate = memory.size.as_dict(), memory.certificate
     if isinstance(memory.network, DecoderNetwork):
         return _decoder_sentences(certificate.contexts, memory.network.decoder.vocabulary_size)
@@ -118,7 +119,7 @@ def lower_sentences(memory: Memory) -> list[str]:
 
 
 def _decoder_sentences(contexts: int, omega: int) -> list[str]:
-    """Bounds on chains of ReLU layers say nothing about tanh; M24's own bound is about distributions."""
+    """Bounds on chains of ReLU layers do not apply to tanh; M24's own bound is about distributions."""
     if omega < 2:
         return []
     least = distribution_parameters(contexts, omega)
@@ -129,7 +130,7 @@ def _decoder_sentences(contexts: int, omega: int) -> list[str]:
 
 
 def given_sentences(dataset: Dataset | None) -> list[str]:
-    """What these labels demand, and how close the tokens stand, where there is anything to say."""
+    """What these labels demand, and how close the tokens are, where that matters."""
     if dataset is None:
         return []
     bound, sentences = given_label_bound(dataset), []
@@ -139,11 +140,12 @@ def given_sentences(dataset: Dataset | None) -> list[str]:
     return [*sentences, *close_sentences(dataset)]
 
 
+# Times √N from which Siegel's bound is worth a sentence.
 FAR_ABOVE_THE_ROOT = 4
 
 
 def close_sentences(dataset: Dataset) -> list[str]:
-    """What Siegel's bound says, where the tokens stand so close together that it is far above √N; else nothing.
+    """Siegel's bound, where the tokens are so close together that it is far above √N; else nothing.
 
     Its points are sequences of equal tokens: as many as there are rows, not as there are tokens with labels.
     """

@@ -1,10 +1,10 @@
 """How the cells of a table become codes, by the size of the file: what `deploy` decides before it builds.
 
-Every column is cut into characters, into words, or not at all; the codes are rows of a table in the network, or numbers
-that it scrambles. The second takes no room for each code, so that numbers of many digits need no names. Unknown rows
-are recognised exactly, by a list of the rows' codes beside the network, or nearly always, by bits that the network
-keeps for every row (`abstain_bits`). A table of one column that is looked up by its whole cells needs neither, because
-a cell that is not in the table is already unknown.
+Every column is tokenized into characters, into words, or not at all; the codes are rows of a table in the network, or
+numbers that it scrambles. The second stores nothing for each code, so that numbers of many digits need no names.
+Unknown rows are recognised exactly, by a list of the rows' codes beside the network, or nearly always, by bits that
+the network keeps for every row (`abstain_bits`). A table of one column that is looked up by its whole cells needs
+neither, because a cell that is not in the table is already unknown.
 
 >>> from byheart.data.read.cells import read_cells
 >>> table = read_cells({"code": ["AB 1", "BA 2", "BB 1"], "place": ["x", "y", "x"]})
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from byheart.data.read.cells import CellTable, CellType
@@ -24,15 +25,16 @@ from byheart.data.tokens.front import Cells, Characters, Cutting, Front, FrontCo
 from byheart.data.tokens.row_keys import keys_bytes
 from byheart.errors import OptionError
 from byheart.export.onnx_table import GraphLabels, front_bytes
+from byheart.memory.memorize import USUAL_BITS
 
 WAYS: dict[str, type[Any]] = {"characters": Characters, "words": Words, "cells": Cells}
-USUAL_BITS = 16  # an unseen row is taken for a known one once in 65,536 times
-EXACT = "exact"  # how unknown rows are recognised where no bits are asked for
+EXACT = "exact"  # how unknown rows are recognised where no bits are given
 _LONGEST_SCALE = 1 << 27  # codes of scaled numbers: far from where tokens outgrow the float type
 _TOO_LONG = 1 << 60  # bytes of a way that is not taken
-# Nodes of the network and its certificate, measured on five tables: 8 to 12 kB where codes are rows of a table,
+# Nodes of the network and its certificate, measured on fourteen tables: 7 to 14 kB where codes are rows of a table,
 # 13 to 22 kB where they are scrambled numbers, 5 to 12 kB where the weights are stacked for many abstention bits.
-_GRAPH_BYTES, _SCALAR_GRAPH_BYTES, _STACKED_GRAPH_BYTES = 10_500, 17_000, 8_000
+_GRAPH_BYTES, _SCALAR_GRAPH_BYTES, _STACKED_GRAPH_BYTES = 10_200, 15_800, 8_000
+_USUAL_PLACES = 8  # of a row, before columns are tokenized
 _LIST_BYTES = 460  # nodes around a list of rows
 _MOST_BUILT = 100_000  # rows of a table whose front is built to count its bytes; larger ones are estimated
 _FLOAT_BYTES = {"float64": 8, "float32": 4}
@@ -75,11 +77,10 @@ class _Prices:
     scrambler: int
 
     @staticmethod
-    def of(table: CellTable, abstain_bits: int, dtype: str) -> _Prices:
+    def of(rows: int, labels: int, places: int, abstain_bits: int, dtype: str) -> _Prices:
         from byheart.build.native.construction import planned_sizes  # builders are loaded only to build
 
-        keys, labels, places = len(table), len(set(table.label.cells)), max(8, len(table.columns))
-        base, width, scrambler = planned_sizes(keys, labels, places, abstain_bits=abstain_bits, dtype=dtype)
+        base, width, scrambler = planned_sizes(rows, labels, places, abstain_bits=abstain_bits, dtype=dtype)
         unit = _FLOAT_BYTES[dtype]
         return _Prices(unit * base, unit * width, unit * scrambler)
 
@@ -100,20 +101,25 @@ class _Prices:
 def plan_fronts(
     table: CellTable, tokens: str, abstain_bits: int | None, dtype: str
 ) -> tuple[list[TablePlan], dict[str, int]]:
-    """Plans by the bytes that the file is estimated to take, the smallest first; and what each way to cut would take.
+    """Plans by the bytes that the file is estimated to take, the smallest first; and the bytes of each tokenization.
 
     Without `abstain_bits` unknown rows are recognised exactly.
     """
     distinct = [list(dict.fromkeys(column.cells)) for column in table.columns]
     ways = [cuttings(values, column.type) for values, column in zip(distinct, table.columns, strict=True)]
     usual = USUAL_BITS if abstain_bits is None else abstain_bits
-    full, bare = (_Prices.of(table, bits, dtype) for bits in (usual, 0))
-    choosing = bare if abstain_bits is None else full
     answers = GraphLabels.of(tuple(dict.fromkeys(table.label.cells)), table.label.type)
+
+    @cache
+    def price(bits: int, places: int) -> _Prices:
+        return _Prices.of(len(table), len(answers.labels), places, bits, dtype)
+
+    choosing = price(0 if abstain_bits is None else usual, max(_USUAL_PLACES, len(table.columns)))
 
     def plan(chosen: Sequence[Cutting], scalars: bool) -> TablePlan:
         pairs = zip(table.columns, chosen, strict=True)
         front = Front(tuple(FrontColumn(column.name, column.type, way) for column, way in pairs), scalars)
+        full, bare = price(usual, front.places), price(0, front.places)
         lists = keys_bytes(front.sizes, len(table)) + _LIST_BYTES
         cells = _front_bytes(front, answers, len(table))
         smallest = bare.weights(chosen, scalars) + cells + (_SCALAR_GRAPH_BYTES if scalars else _GRAPH_BYTES)
@@ -158,7 +164,7 @@ def _front_bytes(front: Front, answers: GraphLabels, rows: int) -> int:
 
 
 def _allowed(ways: list[Cutting], wanted: str) -> list[Cutting]:
-    """The ways that the user wants, where a column has them: numbers are not cut into characters."""
+    """The ways that the user wants, where a column has them: numbers are not tokenized into characters."""
     found = [way for way in ways if wanted != "auto" and isinstance(way, WAYS[wanted])]
     return found or ways
 
@@ -170,7 +176,7 @@ def _check_wanted(table: CellTable, ways: list[list[Cutting]], tokens: str) -> N
                 "characters": "a cell is longer than 128 characters, or holds a null character",
                 "words": "its texts have no spaces, or several in a row",
             }[tokens]
-            raise OptionError(f"column {column.name!r} cannot be cut into {tokens}: {reason}; say --tokens auto")
+            raise OptionError(f"column {column.name!r} cannot be tokenized into {tokens}: {reason}; give --tokens auto")
 
 
 def plan_lookup(table: CellTable) -> Front:

@@ -1,4 +1,4 @@
-"""Books: a text cut into pages, memorized as a language model, and recited.
+"""Books: a text split into pages, memorized as a language model, and recited.
 
 The first token of a page is its number, so every prefix has one continuation; the labels are the tokens that follow.
 Where the last page is shorter than the others, its last label is the empty string: the end of the text.
@@ -31,6 +31,7 @@ from byheart.memory.memory import Memory
 from byheart.progress import SILENT, Progress
 
 END = ""
+# Pages that are decoded together.
 PAGES_AT_ONCE = 4096
 
 
@@ -81,7 +82,7 @@ def memorize_text(
 
 
 def _tokenizer(text: str | bytes, tokens: str | Tokenizer) -> Tokenizer:
-    """How the text is cut; words keep the space before them, as in a recital's lexicon."""
+    """How the text is tokenized; words keep the space before them, as in a recital's lexicon."""
     if isinstance(text, bytes) or tokens == "bytes":
         if tokens not in ("characters", "bytes"):
             raise OptionError(f"tokens={str(tokens)!r}: bytes are recited as bytes; decode them to a text first")
@@ -148,7 +149,7 @@ def page_count(memory: Memory) -> int:
 def recite(
     memory: Memory, page: int | str | Sequence[Any] | None = None, progress: Progress = SILENT
 ) -> str | list[Any]:
-    """What the memory says, decoded greedily token by token.
+    """The text that the memory recites, decoded greedily token by token.
 
     None: the whole text; a number: that page; a str: the rest of the page after the first place where the text has it;
     a list of tokens: their continuation as a list, for any causal memory.
@@ -158,7 +159,7 @@ def recite(
             "a memory of distributions has no one text to recite; memory.generate(prompt) continues a prompt"
         )
     if memory.task is not Task.CAUSAL:
-        raise OptionError(f"only causal memories recite; this one was made for {memory.task}")
+        raise OptionError(f"only causal memories recite; this one has the task {memory.task}")
     if page is not None and not isinstance(page, int | str):
         return _continue(memory, [list(page)], progress)[0]
     pages = page_count(memory)
@@ -166,7 +167,7 @@ def recite(
         raise OptionError("this memory has no numbered pages; give the first tokens of a row as a list")
     if isinstance(page, int):
         if not 0 <= page < pages:
-            raise OptionError(f"page {page} is asked for, but the pages are numbered 0 to {pages - 1}")
+            raise OptionError(f"page {page} does not exist: the pages are numbered 0 to {pages - 1}")
         return joined(memory, _continue(memory, [[page]], progress)[0])
     found = recite_pages(memory, progress)
     if page is None:
@@ -190,7 +191,7 @@ def _rest_of_page(memory: Memory, pages: list[list[Any]], prompt: str) -> str:
 
 
 def recite_pages(memory: Memory, progress: Progress = SILENT) -> list[list[Any]]:
-    """The tokens of every page of a book, as the network says them."""
+    """The tokens of every page of a book, as the network recites them."""
     pages, found = page_count(memory), list[list[Any]]()
     with progress.stage("reciting pages", total=pages) as stage:
         for start in range(0, pages, PAGES_AT_ONCE):

@@ -1,7 +1,7 @@
 """Proving a memory against data, as a user would ask it: its own tokenizer, encoder, network and classes.
 
-Every row of the data is a question, every answer is compared with the row's own label by type and value. What the file
-records (its guarantee, its sizes, its fingerprint) is compared with what is found here and never stands in for it:
+Every row of the data is a query, every answer is compared with the row's own label by type and value. What the file
+records (its guarantee, its sizes, its fingerprint) is compared with what is found here and never replaces it:
 the guarantee is derived again from the construction's theorem, the options and the data.
 
     >>> from byheart.memory.memorize import memorize
@@ -91,7 +91,7 @@ def verify_rows(
     """A new certificate for `memory` on these rows: how many there are, were evaluated, agree, differ and were skipped.
 
     proved only if every evaluated row gets its label and the guarantee is kept. A memory may be evaluated on a part
-    of what it knows, if `excuses.part` says that it is one; the certificate then says that the guarantee was not
+    of what it stores, if `excuses.part` is set; the certificate then states that the guarantee was not
     checked. `plan` states where rows are evaluated, and which file keeps the finished parts of an interrupted proof.
     """
     return check_rows(memory, sequences, labels, progress, excuses=excuses, place=place, plan=plan).certificate
@@ -122,7 +122,7 @@ def check_rows(
     claim, unchecked = _guarantee(memory, own)
     if not complete and claim is not None and claim.broken_by(measure(memory.network)):
         # A network for all rows is larger than what is guaranteed for a part of them; a forged fingerprint looks alike.
-        claim, unchecked = None, f"{NOT_ALL}; for a part of the memorized rows say so ({PART})"
+        claim, unchecked = None, f"{NOT_ALL}; for a part of the memorized rows set {PART}"
     subset = RowSubset(
         numbers=np.array(numbers, dtype=np.int64),
         left_out=left_out,
@@ -153,7 +153,7 @@ def _guarantee(memory: Memory, own: Dataset) -> tuple[Claim | None, str]:
     try:
         return guarantee(memory.construction, own, memory.options), ""
     except OptionError as error:
-        return None, f"{error}; only the answers can be checked ({PART} says that this is wanted)"
+        return None, f"{error}; only the answers can be checked (set {PART} to do that)"
 
 
 def _asked_rows(
@@ -187,7 +187,7 @@ def _as_memorized(memory: Memory, sequences: list[Any], labels: list[Any]) -> Da
 
 
 def _fitting(row: Any, labels: Any) -> Any:
-    """The labels of the tokens that are left of a row which the memory's tokenizer has cut to its length."""
+    """The labels of the tokens that are left of a row which the memory's tokenizer has truncated."""
     if isinstance(labels, list | tuple) and isinstance(row, list) and len(labels) > len(row):
         return labels[: len(row)]
     return labels
@@ -203,7 +203,7 @@ def _questions(
     check_padding(len(sequences), memory.encoder.length, sum(map(len, sequences)))
     try:
         inputs, known = memory.encoder.encode_known(sequences)
-    except DataError as error:  # tokens of another kind altogether: nothing can be asked, so no row agrees
+    except DataError as error:  # tokens of another kind altogether: nothing can be evaluated, so no row agrees
         inputs, known = memory.encoder.encode_known([[]] * len(sequences))
         unanswerable = dict.fromkeys(range(len(sequences)), f"the memory cannot take these rows: {error}")
     for row in np.flatnonzero(~known).tolist():
@@ -224,7 +224,7 @@ def _questions(
             _put(memory, expected, row, [classes[key(plain(label.likeliest))]])
         elif per_token and len(found) != len(sequences[row]):
             unanswerable[row] = (
-                f"it has {len(found):,} labels, but the memory cuts rows to {len(sequences[row]):,} tokens"
+                f"it has {len(found):,} labels, but the memory truncates rows to {len(sequences[row]):,} tokens"
             )
         else:
             _put(memory, expected, row, found)
@@ -238,7 +238,7 @@ def _questions(
 
 
 def _put(memory: Memory, expected: Index, row: int, found: list[int]) -> None:
-    """Class numbers in the places of their tokens, which stand at the end of rows that are padded."""
+    """Class numbers in the places of their tokens, which are at the end of padded rows."""
     start = expected.shape[1] - len(found) if memory.task.pads else 0
     expected[row, start : start + len(found)] = found
 
@@ -253,16 +253,15 @@ def _refusal(memory: Memory, sequence: Any) -> str:
 
 
 def _record(memory: Memory, complete: bool) -> Record | None:
-    """The file's statements; its guarantee is compared with the theorem's only for all memorized rows and in a file of
-    this version, because the guarantees of another version may have other constants."""
+    """The file's statements; its guarantee is compared with the theorem's only for all memorized rows."""
     if not memory.recorded_by:
         return None
-    comparable = complete and memory.recorded_by == __version__
-    return Record(memory.claim, memory.certificate.size, comparable)
+    foreign = "" if memory.recorded_by == __version__ else memory.recorded_by
+    return Record(memory.claim, memory.certificate.size, complete, foreign)
 
 
 def _remarks(memory: Memory, excuses: VerifyOptions, complete: bool) -> tuple[str, ...]:
-    """What the reader of a verdict should know: are these the memorized rows, and which flags were used then?"""
+    """Remarks for the reader of a verdict: are these the memorized rows, and which flags were used then?"""
     found = []
     if not complete:
         found.append(
@@ -271,19 +270,18 @@ def _remarks(memory: Memory, excuses: VerifyOptions, complete: bool) -> tuple[st
         )
     then = memory.selection
     if then.max_rows is not None and excuses.max_rows is None:
-        found.append(f"the memory was made of the first {then.max_rows:,} rows: --max-rows {then.max_rows} asks these")
+        rows = then.max_rows
+        found.append(f"the memory was built from the first {rows:,} rows: --max-rows {rows} evaluates these")
     if then.conflicts != "error" and excuses.conflicts is None:
-        found.append(f"rows were left out when it was made: --conflicts {then.conflicts} leaves them out here too")
+        found.append(f"rows were skipped when it was built: --conflicts {then.conflicts} skips them here too")
     made = memory.certificate.gap
     if made is not None and made.fraction > excuses.gap:
-        found.append(
-            f"it was made for a gap of {made.fraction:g} of the entropy: --gap {made.fraction:g} asks for that"
-        )
+        found.append(f"it was built for a gap of {made.fraction:g} of the entropy: --gap {made.fraction:g} allows that")
     if memory.tokens.max_length is not None:
         length = memory.tokens.max_length
         found.append(
-            f"the memory cuts every question to its first {length:,} tokens; --max-length {length} cuts DATA too"
+            f"the memory truncates every query to its first {length:,} tokens; --max-length {length} truncates DATA too"
         )
     if memory.recorded_by and memory.recorded_by != __version__:
-        found.append(f"the file's own record of its guarantee is of {memory.recorded_by} and was not compared")
+        found.append(f"the file's own record is of {memory.recorded_by}")
     return tuple(found)

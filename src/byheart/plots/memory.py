@@ -81,7 +81,7 @@ def size_figure(memory: Memory) -> Figure:
             places = [place + (offset - 1) * _THICK for place, value in enumerate(values) if value]
             bars = axes.barh(places, [value for value in values if value], _THICK, color=ink, label=name)
             axes.bar_label(bars, [f"{value:,}" for value in values if value], padding=3, fontsize=7.5)
-        label_axes(axes, f"{memory.construction}: {memory.certificate.rows:,} rows by heart", "size", "", log=False)
+        label_axes(axes, f"{memory.construction}: {memory.certificate.rows:,} rows memorized", "size", "", log=False)
         axes.set_xscale("log")
         axes.set_xlim(0.8, 12 * max(max(filter(None, values), default=1) for _, values, _ in kinds))
         axes.set_yticks(range(len(rows)), [row.meaning for row in rows])
@@ -211,14 +211,14 @@ def _draw_heads(axes: Axes, step: LayerTrace, names: Sequence[str], depth: int) 
     axes.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=8)
     axes.set_yticks(range(len(step.shares)), [f"head {h}" for h in range(len(step.shares))], fontsize=8)
     axes.grid(visible=False)
-    axes.set_title(f"layer {depth}: where the last token looks")
+    axes.set_title(f"layer {depth}: attention of the last token")
 
 
 def _draw_units(axes: Axes, step: LayerTrace, depth: int) -> None:
     axes.vlines(range(len(step.units)), 0, step.units, color=colour(0), linewidth=1)
     awake = int(abs(step.units).argmax())
     axes.plot([awake], [step.units[awake]], "o", color=colour(1), markersize=6)
-    label_axes(axes, f"layer {depth}: unit {awake} matches this window", "unit", "activation", log=False)
+    label_axes(axes, f"layer {depth}: unit {awake} recognizes the window", "unit", "activation", log=False)
 
 
 def _draw_logits(axes: Axes, logits: Any, tokenizer: Any) -> None:
@@ -226,5 +226,5 @@ def _draw_logits(axes: Axes, logits: Any, tokenizer: Any) -> None:
     axes.bar(range(len(logits)), logits, width=1.0, color=colour(0))
     axes.bar([best], [logits[best]], width=2.5, color=colour(1))
     answer = repr(tokenizer.decode([best], skip_special_tokens=False))
-    lead = logits[best] - sorted(logits)[-2]
-    label_axes(axes, f"the answer: {answer}, {lead:.1f} nats ahead", "token", "logit", log=False)
+    margin = logits[best] - sorted(logits)[-2]
+    label_axes(axes, f"correct token {answer}: margin {margin:.1f} nats", "token", "logit", log=False)

@@ -101,7 +101,7 @@ def check_target(path: str | Path) -> Path:
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Writes the figure as PNG, SVG or PDF, by the name's ending; equal figures give equal bytes."""
+    """Write the figure as PNG, SVG or PDF, by the name's ending; equal figures give equal bytes."""
     target = check_target(path)
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     drawn = BytesIO()

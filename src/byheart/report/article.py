@@ -47,6 +47,7 @@ PER_GROUP = 2
 KEY_WEIGHTS, KEY_BIAS = {"x": 1, "id": 2}, -10
 
 LETTERS, COORDINATES, CLASSES, ALPHABET = 5, 2, 2, 26
+FARTHEST = ALPHABET**2 + (LETTERS - 1) ** 2  # r², of the last letter at the last position
 FIRST_DECADE, LAST_DECADE, PER_DECADE = 1, 10, 8
 
 # Parameters of networks that were built for N random words of five letters and two labels (numpy's generator, seed 0),
@@ -156,13 +157,16 @@ def _keys_of_rows(contents: Contents) -> list[int]:
 
 
 def guarantee(N: int) -> theorems.Setting:
-    """Return the parameters of Theorem 4.1 for N words of five letters: N, n, d, C, r and δ."""
-    farthest = ALPHABET**2 + (LETTERS - 1) ** 2
-    return theorems.worst_case(N=N, n=LETTERS, d=COORDINATES, C=CLASSES, r_squared=farthest)
+    """Return the parameters of Theorem 4.1 for N sequences of five tokens: N, n, d, C, r and δ.
+
+    A token is a point (letter, position) of the plane. There are only 26^5 words, but a disc of this radius has room
+    for more than 2,000 points that are 1 apart, so that sequences do not run out before N = 10^16.
+    """
+    return theorems.worst_case(N=N, n=LETTERS, d=COORDINATES, C=CLASSES, r_squared=FARTHEST)
 
 
 def guaranteed_parameters(N: int) -> int:
-    """Parameters that Theorem B.1 guarantees for N words, blocks with skip connections.
+    """Parameters that Theorem B.1 guarantees for N sequences, blocks with skip connections.
 
     >>> guaranteed_parameters(10**6)
     14838425
@@ -231,6 +235,7 @@ def sizes() -> dict[str, Any]:
         "built_crossing": built_crossing(),
         "n": LETTERS,
         "C": CLASSES,
+        "r_squared": FARTHEST,
     }
 
 

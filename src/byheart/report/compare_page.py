@@ -36,9 +36,10 @@ OTHERS = {
 
 def words(name: str, summary: str) -> str:
     entry = recipes().get(name)
-    return OTHERS.get(name, summary) if entry is None else entry.words
+    return OTHERS.get(name, summary) if entry is None else entry.description
 
 
+# Pixels of a plot and of its margins.
 WIDTH, HEIGHT = 760, 460
 LEFT, RIGHT, TOP, BOTTOM = 58, 168, 14, 40
 COLOURS = 8
@@ -239,7 +240,7 @@ def render(comparisons: Sequence[Comparison]) -> str:
 
 
 def write(comparisons: Sequence[Comparison], path: Path) -> None:
-    """Renders to a file, atomically."""
+    """Render to a file, atomically."""
     write_atomically(path, render(comparisons).encode("utf-8"))
 
 

@@ -24,6 +24,7 @@ from byheart.report import figures, stage_words
 from byheart.version import __version__
 
 LIVE_LIMIT = 6_000_000  # bytes of network that the page carries for the live picture
+# Rows that a reader can choose.
 EXAMPLES = 12
 
 WORDS = {
@@ -34,9 +35,16 @@ WORDS = {
 
 
 def render(memory: Memory, dataset: Dataset | None = None, *, file: str = "FILE.byheart", data: str = "DATA") -> str:
-    """The page as text: self-contained, no script or style from elsewhere.
+    """Render a memory as a self-contained page, without scripts or styles from elsewhere.
 
-    `file` and `data` are the names in the page's instructions for loading the memory elsewhere.
+    Args:
+        memory: The memory.
+        dataset: Its rows, from which the reader can choose.
+        file: The memory's name in the page's instructions.
+        data: The data's name there.
+
+    Returns:
+        The HTML.
     """
     dataset = dataset or memory.dataset
     environment = Environment(loader=PackageLoader("byheart.report"), autoescape=select_autoescape(default=True))
@@ -66,7 +74,14 @@ def render(memory: Memory, dataset: Dataset | None = None, *, file: str = "FILE.
 
 
 def write(memory: Memory, path: Path, dataset: Dataset | None = None, **names: str) -> None:
-    """Renders to a file, atomically; `names` as for `render`."""
+    """Write the page of a memory, atomically.
+
+    Args:
+        memory: The memory.
+        path: The page.
+        dataset: Its rows.
+        **names: `file` and `data`, as for `render`.
+    """
     write_atomically(path, render(memory, dataset, **names).encode("utf-8"))
 
 
@@ -158,7 +173,7 @@ def _examples(memory: Memory, dataset: Dataset | None) -> list[dict[str, str]]:
 
 
 def as_question(memory: Memory, row: list[Any]) -> str:
-    """A row as one would type it: as a text where that is cut into this row again, else as a JSON list."""
+    """A row as one would type it: as a text where that is tokenized into this row again, else as a JSON list."""
     if memory.tokens.kind in (AUTO, "characters", "words") and all(isinstance(token, str) for token in row):
         text = memory.tokens.join(row)
         if text.isprintable() and not text.startswith("[") and text.strip() == text and memory.tokens.cut(text) == row:

@@ -34,6 +34,7 @@ WORDS = {
     "feed-forward": "maps the context's number to the label",
     "shift": "moves the wanted bits to the front",
     "modulo": "drops the bits before them",
+    "table": "finds the row's cell of the table of labels",
     "word": "picks the word of the row's group",
     "bits": "reads the label's bits one after the other",
     "answer": "gives the answer",

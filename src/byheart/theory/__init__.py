@@ -39,10 +39,19 @@ __all__ = [
 
 @dataclass(frozen=True)
 class LowerBound:
-    """Lower bounds for any memory of this size of problem.
+    """Lower bounds for any memory of a size of problem.
 
-    parameters: KS25 Theorem 4.2 (one label per sequence or set) or 4.3 (one label per token), which require two
-    classes only; `strongest("parameters")` also uses the other classes. total_bits: log2 of the number of labellings.
+    Attributes:
+        task: The task.
+        N: Sequences.
+        n: Tokens of a sequence.
+        d: Dimension of a token.
+        C: Classes.
+        parameters: KS25 Theorem 4.2 (one label per sequence or set) or 4.3 (one label per token), which require two
+            classes only; `strongest("parameters")` also uses the other classes.
+        total_bits: log2 of the number of labellings.
+        bounds: Every bound with its theorem.
+        verdict: Whether a given architecture can shatter such data.
     """
 
     task: Task
@@ -56,7 +65,14 @@ class LowerBound:
     verdict: CapacityVerdict | None = None
 
     def strongest(self, quantity: Quantity) -> Bound:
-        """The largest lower bound on `quantity` for labels of separated points (not for distributions)."""
+        """Return the largest lower bound for labels of separated points (not for distributions).
+
+        Args:
+            quantity: `parameters` or `total_bits`.
+
+        Raises:
+            OptionError: No bound on the quantity is known.
+        """
         found = [b for b in self.bounds if b.kind == "lower" and b.quantity == quantity and b.scope == "labels"]
         if not found:
             raise OptionError(f"no lower bound on {quantity}; known: parameters, total_bits")

@@ -34,9 +34,17 @@ from byheart.theory.rounding import E_UP, ceil, floor, log2_down, log2_up, scale
 
 @dataclass(frozen=True)
 class Architecture:
-    """d input numbers, stream m, head size s, H heads, q hidden units, L blocks of attention and feed-forward.
+    """A Transformer's shape.
 
     KS25 counts 2(m+1)q per feed-forward layer, eq. (92); weights and biases of eq. (3) are 2mq + q + m.
+
+    Attributes:
+        d: Numbers of an input token.
+        m: Width of the stream.
+        s: Head size.
+        H: Heads.
+        q: Hidden units.
+        L: Blocks of attention and feed-forward.
 
     >>> small = Architecture.parse("8,9,1,1,10,40")
     >>> small.block, small.parameters, small.parameters_without_scores
@@ -58,7 +66,14 @@ class Architecture:
 
     @classmethod
     def parse(cls, text: str) -> Architecture:
-        """From "d,m,s,H,q,L"."""
+        """Read a shape.
+
+        Args:
+            text: Six integers "d,m,s,H,q,L".
+
+        Raises:
+            OptionError: The text is something else.
+        """
         parts = text.split(",")
         try:
             numbers = [int(part) for part in parts]
@@ -113,7 +128,17 @@ _DIGITS = 24  # binary digits of a logarithm here: there are two per layer
 class CapacityVerdict:
     """Whether an architecture may store every labelling; a counting argument cannot prove more than "may".
 
-    `needed` bits of labels against `patterns`, the bits of all answers the architecture can give.
+    Attributes:
+        architecture: The shape.
+        task: The task.
+        attention: `hardmax` or `softmax`.
+        N: Sequences.
+        n: Tokens of a sequence.
+        C: Classes.
+        labels: How many tokens are labelled.
+        needed: Bits of the labels.
+        patterns: Bits of all answers that the architecture can give.
+        possible: Whether `patterns` suffices.
     """
 
     architecture: Architecture
@@ -160,10 +185,17 @@ def verdict(
     attention: str = "hardmax",
     labels: int | None = None,
 ) -> CapacityVerdict:
-    """Can the architecture shatter N sequences (all nN tokens where labels are per token, or `labels` of them)?
+    """Decide whether an architecture can shatter N sequences (all nN tokens where labels are per token).
 
-    `attention`: for one label per sequence both kinds obey Theorem 4.2; for one label per token "hardmax" uses
-    Theorem 4.3 and "softmax" the far weaker `softmax_dimension`, which speaks about two classes at a time.
+    Args:
+        architecture: The shape.
+        task: The task.
+        N: Sequences.
+        n: Tokens of a sequence.
+        C: Classes.
+        attention: For one label per sequence Theorem 4.2 holds for both kinds; for one label per token "hardmax" uses
+            Theorem 4.3 and "softmax" the far weaker `softmax_dimension`, about two classes at a time.
+        labels: How many tokens are labelled; by default all.
     """
     check_counts(N=N, n=n, C=C, labels=labels)
     patterns = log2_patterns(architecture, task, N, n, C, attention)
@@ -175,7 +207,17 @@ def verdict(
 
 
 def shatterable(architecture: Architecture, task: Task, n: int, C: int = 2, attention: str = "hardmax") -> int:
-    """An upper bound on the number of sequences that the architecture can shatter: where the verdict changes.
+    """Bound the number of sequences that an architecture can shatter: where the verdict changes.
+
+    Args:
+        architecture: The shape.
+        task: The task.
+        n: Tokens of a sequence.
+        C: Classes.
+        attention: As in `verdict`.
+
+    Raises:
+        OptionError: There is one class only.
 
     >>> shatterable(Architecture(1, 1, 1, 1, 1, 1), Task.NEXT_TOKEN, n=8)
     118

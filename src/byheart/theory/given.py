@@ -1,13 +1,17 @@
 """Lower bounds for given labels, not for the worst case: how often labels change along a line.
 
 Shattering bounds (`lower`, `capacity`) speak about the worst-case labelling of that many rows. About one given
-labelling a counting argument gives no bound. But a network of ReLU or threshold units with linear (uniform) attention
-is piecewise linear along every straight line of inputs, and labels that change often along a line need many pieces:
+labelling a counting argument gives no bound. But a network of ReLU or threshold units with at most one layer of linear
+(uniform) attention is piecewise linear along every straight line of inputs, and labels that change often along a line
+need many pieces:
 
     rows x_0, x_1, …, x_k on one line, neighbours with different labels
     pieces  ≤ Π (units of a layer + 1) ≤ 2^units       each unit adds one break per piece it reads
     changes ≤ pieces·C − 1                              on one piece, C classes meet at most C − 1 times
     units   ≥ log2((changes + 1)/C), and a unit has at least two parameters, a weight and a bias
+
+One token changes, so a unit before attention, and one after it, reads a single line. A second layer of attention would
+add up the lines of n tokens, and one unit could break n times as often.
 
 Lines that are looked at: rows which are equal but for one number of one token.
 
@@ -47,7 +51,7 @@ def given_label_bound(dataset: Dataset) -> Bound | None:
         f"2·⌈log2((changes + 1)/C)⌉, {changes:,} changes",
         (
             "tokens enter as numbers, without an embedding table",
-            "ReLU or threshold units with biases, attention that is uniform or absent",
+            "ReLU or threshold units with biases, at most one layer of attention, which is uniform",
             "these labels on these rows",
         ),
     )

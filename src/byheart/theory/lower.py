@@ -1,6 +1,6 @@
 """How many parameters and bits any memory needs: Theorems 4.2 and 4.3 of KS25 with constants of our own.
 
-All of them count sign patterns. A network with W parameters, cut into cells on which it is a polynomial of its
+All of them count sign patterns. A network with W parameters, divided into cells on which it is a polynomial of its
 parameters, can produce only a limited number of labellings (Lemma B.4); it must be able to produce C^N of them.
 Roots and logarithms are rounded so that the returned integer is a true lower bound.
 
@@ -231,8 +231,8 @@ def input_parameters(d: int) -> int:
 def bounded_depth_parameters(N: int, depth: int, C: int = 2) -> int:
     """The least number of parameters of a chain of `depth` hidden layers that stores every labelling of N points.
 
-    Layer by layer, the cells of the layers before are cut by the signs of at most N·W polynomials of degree at most W
-    in at most W variables, so Lemma B.4 allows (8eNW²)^W times as many cells, and as often for the answer.
+    Layer by layer, the cells of the layers before are divided by the signs of at most N·W polynomials of degree at
+    most W in at most W variables, so Lemma B.4 allows (8eNW²)^W times as many cells, and as often for the answer.
 
     >>> [bounded_depth_parameters(10**6, L) for L in (1, 10, 100, 1000)]
     [9824, 1966, 246, 30]
@@ -302,6 +302,7 @@ def check_counts(**counts: int | None) -> None:
             raise OptionError(f"{name} = {value!r}: give an integer of at least 1")
 
 
+# Up to it binomials are exact; beyond, they are bounded.
 _EXACT_BINOMIAL = 20_000
 
 

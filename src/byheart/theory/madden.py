@@ -110,12 +110,19 @@ class HardDocuments:
     partly="which frequencies are out of reach depends on the model: almost all are, and these are sampled, not proved",
 )
 def hard_documents(parameters: int, omega: int, *, repeats: int | None = None, seed: int = 0) -> HardDocuments:
-    """Documents that are too much for a smooth model with this many parameters, for almost all frequencies.
+    """Generate documents that are too much for a smooth model of a size, for almost all frequencies.
 
-    `repeats` documents go through each hard context (4ω where not given); more of them come closer to the sampled
-    distribution. Contexts are the first n' words of length T = ⌈log n'/log ω⌉ in lexicographic order, which have the
-    fewest prefixes. The paper's T is 0 for k < ω − 1, where a context would be empty; here it is at least 1. With
-    parameters=0 there is one hard context.
+    Contexts are the first n' words of length T = ⌈log n'/log ω⌉ in lexicographic order, which have the fewest prefixes.
+    The paper's T is 0 for k < ω − 1, where a context would be empty; here it is at least 1.
+
+    Args:
+        parameters: Of the model; with 0 there is one hard context.
+        omega: The vocabulary.
+        repeats: Documents through each hard context (4ω by default); more come closer to the sampled distribution.
+        seed: The seed of the sampling.
+
+    Raises:
+        OptionError: The numbers are out of range.
 
     >>> documents = hard_documents(parameters=20, omega=3)
     >>> documents.hard, documents.forced, documents.contexts, float(documents.limit)

@@ -23,14 +23,23 @@ Quantity = Literal["parameters", "total_bits", "width", "depth", "max_bits", "po
 
 @dataclass(frozen=True)
 class Bound:
-    """`quantity` is at least (lower) or at most (upper) `value`.
+    """A quantity is at least (lower) or at most (upper) a value.
 
-    `points` counts sequences that an architecture can shatter. `proved` is False for orders of growth with constant 1,
-    reconstructions of constants that a paper does not print, and estimates, and where a theorem is `cited` alone: its
-    proof is in the paper, not here. `scope`: whether the bound is about labels of separated points (all of ours), about
-    distributions, or about one shape of network for every set of points, wherever they lie; the last two may be larger
-    than a memory of the given rows needs. `own_constants`: the paper proves the order of growth, the constants
-    in the formula are byheart's, by the same proof.
+    Attributes:
+        name: Its name.
+        kind: `lower` or `upper`.
+        quantity: The quantity; `points` counts sequences that an architecture can shatter.
+        value: The number.
+        ref: The theorem.
+        formula: How the number is computed.
+        assumptions: About the data.
+        proved: False for orders of growth with constant 1, reconstructions of constants that a paper does not print,
+            and estimates, and where a theorem is `cited` alone.
+        scope: Whether the bound is about labels of separated points (all of ours), about distributions, or about one
+            shape of network for every set of points, wherever they lie; the last two may be larger than a memory of
+            the given rows needs.
+        cited: The proof is in the paper, not here.
+        own_constants: The paper proves the order of growth; the constants are byheart's, by the same proof.
     """
 
     name: str
@@ -87,16 +96,25 @@ class Bound:
         }
 
 
+# Counts beyond it are typing errors.
 LARGEST = 10**18
 
 
 @dataclass(frozen=True)
 class Problem:
-    """N sequences of n tokens (sets of at most n elements) of dimension d with C classes.
+    """A size of problem.
 
-    omega: vocabulary, if tokens are symbols; r and delta: largest norm and smallest distance of the tokens, by default
-    those of symbols numbered 1, 2, … (r only enters logarithms); B: KS25's limit on bits, if requested;
-    contexts: how many different contexts have labels, if fewer than N (nN where every token has one).
+    Attributes:
+        task: The task.
+        N: Sequences (sets).
+        n: Tokens of a sequence (elements of a set at most).
+        d: Dimension of a token.
+        C: Classes.
+        omega: Vocabulary, if tokens are symbols.
+        r: Largest norm of a token, by default that of symbols numbered 1, 2, … (it only enters logarithms).
+        delta: Smallest distance of two tokens.
+        B: KS25's limit on bits, if requested.
+        contexts: How many different contexts have labels, if fewer than N (nN where every token has one).
 
     >>> Problem(task="seq-to-seq", N=100, n=8).labels
     800

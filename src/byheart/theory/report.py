@@ -51,11 +51,21 @@ def bounds(
     B: int | None = None,
     contexts: int | None = None,
 ) -> list[Bound]:
-    """Lower bounds first, then the upper bounds of KS25's constructions and of Table 1.
+    """List lower bounds, then the upper bounds of KS25's constructions and of Table 1.
 
-    `architecture` (d, m, s, H, q, L) adds how many sequences it can shatter; `omega` (vocabulary) adds Madden et al.
-    and the embedding layer; `zeros` points that must answer zero add their bits; `B` adds the limited-bits theorem;
-    `contexts` is the number of different labelled contexts, if fewer than N (nN).
+    Args:
+        N: Sequences.
+        n: Tokens of a sequence.
+        d: Dimension of a token.
+        C: Classes.
+        task: The task.
+        architecture: A shape (d, m, s, H, q, L): adds how many sequences it can shatter.
+        omega: The vocabulary: adds Madden et al. and the embedding layer.
+        zeros: Further points that must answer zero: adds their bits.
+        r: Largest norm of a token.
+        delta: Smallest distance of two tokens.
+        B: The limit on bits: adds the limited-bits theorem.
+        contexts: Different labelled contexts, if fewer than N (nN).
     """
     if isinstance(architecture, str):
         architecture = Architecture.parse(architecture)
@@ -71,7 +81,13 @@ def input_dimension(d: int | None, architecture: Architecture | None) -> int:
 
 
 def lower_bounds(problem: Problem, architecture: Architecture | None = None, zeros: int = 0) -> list[Bound]:
-    """Return lower bounds for any network, and the limits of this architecture."""
+    """List lower bounds for any network, and the limits of an architecture.
+
+    Args:
+        problem: The size of the problem.
+        architecture: A shape.
+        zeros: Further points that must answer zero.
+    """
     found = [_theorem(problem), *_more_parameters(problem), _bits(problem, zeros)]
     found += [*_any_points(problem), *_distributions(problem)]
     if architecture is not None:
@@ -80,7 +96,11 @@ def lower_bounds(problem: Problem, architecture: Architecture | None = None, zer
 
 
 def upper_bounds(problem: Problem) -> list[Bound]:
-    """Return the guarantees of KS25's constructions, both forms, and the other rows of Table 1."""
+    """List the guarantees of KS25's constructions, both forms, and the other rows of Table 1.
+
+    Args:
+        problem: The size of the problem.
+    """
     found: list[Bound] = []
     for name, ref, make in _constructions(problem):
         for form in FORMS:

@@ -32,6 +32,7 @@ from byheart.theory.upper import (
 )
 
 TEST = "tests/theory/test_theorems.py"
+# Widths of Theorems B.1 and F.1.
 TRANSFORMER_WIDTH, LIMITED_WIDTH = 14, 15
 PLAIN_STREAM = 3  # (φ̃(x), F(x), id), eq. (50)
 HEAD = 3  # head size of eq. (52)

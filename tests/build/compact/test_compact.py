@@ -47,7 +47,7 @@ def build(made, **options):
 
 @pytest.mark.parametrize("positions", [False, True])
 @pytest.mark.parametrize("task", list(Task))
-def test_sizes_keep_the_promise(task: Task, positions: bool) -> None:
+def test_sizes_keep_the_guarantee(task: Task, positions: bool) -> None:
     if task is Task.SET and positions:
         pytest.skip("a set has no positions")
     made = case(task, positions, 400 if not task.labels_per_token else 60, classes=16)
@@ -186,14 +186,14 @@ def test_tiny_odd_cases(rows, task, positions, seed) -> None:
     ("count", "classes", "effort", "factor"),
     [(10_000, 2, "normal", 5.5), (10_000, 16, "normal", 6.2), (10_000, 2, "high", 5.4), (100_000, 16, "normal", 6.3)],
 )
-def test_promised_sizes(count: int, classes: int, effort: str, factor: int) -> None:
+def test_guaranteed_sizes(count: int, classes: int, effort: str, factor: int) -> None:
     memory = build(case(Task.NEXT_TOKEN, False, count, classes, 5000), effort=effort)
     assert memory.certificate.verdict == "proved"
     assert memory.size.parameters <= factor * math.sqrt(memory.certificate.contexts * math.log2(classes)) + 40
 
 
 @pytest.mark.slow
-def test_promised_bits() -> None:
+def test_guaranteed_bits() -> None:
     memory = build(case(Task.NEXT_TOKEN, False, 100_000, 16, 5000), objective="bits")
     assert memory.certificate.verdict == "proved"
     assert memory.size.total_bits <= 2 * memory.certificate.contexts * 4
@@ -224,7 +224,7 @@ def test_traps_get_prefixes_whose_ids_are_apart() -> None:
 def test_a_hundred_names_with_sixteen_classes_are_built() -> None:
     rows, labels = prefixes_of_names(100, 16)
     memory = byheart.memorize(rows, labels, task="causal", progress=False)
-    assert memory.certificate.verdict == "proved" and memory.certificate.promise == "kept"
+    assert memory.certificate.verdict == "proved" and memory.certificate.guarantee == "kept"
 
 
 @pytest.mark.slow
@@ -235,7 +235,7 @@ def test_rows_of_four_hundred_tokens_are_built(classes: int) -> None:
     known: dict[str, int] = {}
     labels = [[known.setdefault(row[: k + 1], rng.randrange(classes)) for k in range(len(row))] for row in rows]
     memory = byheart.memorize(rows, labels, task="causal", progress=False)
-    assert memory.certificate.verdict == "proved" and memory.certificate.promise == "kept"
+    assert memory.certificate.verdict == "proved" and memory.certificate.guarantee == "kept"
 
 
 def test_a_hopeless_budget_is_given_up_before_hours_of_work(monkeypatch: pytest.MonkeyPatch) -> None:

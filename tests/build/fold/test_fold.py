@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from byheart.build.fold import LabelMemory, build_label_memory
+from byheart.build.fold.memory import LabelMemory, build_label_memory
 from byheart.build.fold.search import solve_segment
 from byheart.errors import BuildError, OptionError
 
@@ -252,7 +252,7 @@ def test_unknown_options() -> None:
     ("count", "classes", "effort", "factor"),
     [(10_000, 2, "quick", 5.9), (10_000, 2, "normal", 5.35), (10_000, 2, "high", 5.25), (10_000, 16, "normal", 6.2)],
 )
-def test_promised_size(count: int, classes: int, effort: str, factor: float) -> None:
+def test_guaranteed_size(count: int, classes: int, effort: str, factor: float) -> None:
     ids, labels = sample(count, classes)
     memory = build_label_memory(ids, labels, classes, effort=effort)
     assert right(memory, ids, labels)

@@ -102,7 +102,7 @@ def test_width_is_the_theorem_s() -> None:
 
 
 @pytest.mark.parametrize("form", ["plain", "residual"])
-def test_the_promise_is_the_theorem_s_formula(form: str) -> None:
+def test_the_guarantee_is_the_theorem_s_formula(form: str) -> None:
     found = memory("ks25", 50, 4, 4, 10, form=form, constants="paper")
     assert found.dataset is not None
     data = found.dataset

@@ -47,7 +47,7 @@ def test_bits_and_trajectories(length: int, first: int, last: int) -> None:
         assert found == [psi(z1, last), psi(z2, last), bits]
 
 
-def test_promise_of_bit_extraction_is_met_exactly_in_depth() -> None:
+def test_guarantee_of_bit_extraction_is_met_exactly_in_depth() -> None:
     for length, first, last in ((4, 1, 4), (24, 5, 17), (3, 2, 2)):
         gadget = extract_bits(length, first, last)
         depth = 3 * (last - first + 1)
@@ -100,7 +100,7 @@ def test_one_inside_zero_half_a_step_outside() -> None:
                 assert value == 0
 
 
-def test_promise_of_the_indicator() -> None:
+def test_guarantee_of_the_indicator() -> None:
     for first, last in ((0, 1), (3, 5), (100, 1023)):
         gadget = interval_indicator(first, last)
         assert measured(gadget) == (2, 2, max(2, last.bit_length()))
@@ -143,7 +143,7 @@ def test_label_of_the_matching_key_or_zero(entries: int, key_bits: int, label_bi
 
 
 @pytest.mark.parametrize("entries,key_bits,label_bits", CASES)
-def test_promise_of_the_scan(entries: int, key_bits: int, label_bits: int) -> None:
+def test_guarantee_of_the_scan(entries: int, key_bits: int, label_bits: int) -> None:
     gadget = scan(Fields(entries, key_bits, label_bits))
     bits = entries * max(key_bits, label_bits)
     assert within(gadget, width=12, depth=3 * bits + 2 * entries + 2, bits=bits + 2)

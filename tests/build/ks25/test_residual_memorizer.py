@@ -19,7 +19,7 @@ from tests.naive import run
 @pytest.mark.parametrize(
     "entries,key_bits,label_bits", [(1, 3, 1), (3, 6, 1), (3, 6, 6), (2, 6, 9), (4, 7, 3), (2, 7, 6)]
 )
-def test_labels_and_promise(entries: int, key_bits: int, label_bits: int, hidden: int) -> None:
+def test_labels_and_guarantee(entries: int, key_bits: int, label_bits: int, hidden: int) -> None:
     rng = random.Random(entries)
     count = min(2 ** (key_bits - 1) - 1, 11)
     keys = tuple(sorted(2 * k for k in rng.sample(range(1, 2 ** (key_bits - 1)), count)))

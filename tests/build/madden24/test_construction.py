@@ -140,7 +140,7 @@ def test_more_dimensions_make_the_draw_better_conditioned() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"heads": 3, "dimension": 12}, {"mixer": "average"}, {"activation": "gelu"}])
-def test_the_sampled_decoder_keeps_its_promise(options: dict[str, object]) -> None:
+def test_the_sampled_decoder_keeps_its_guarantee(options: dict[str, object]) -> None:
     texts = random_texts(8, 12, 5, seed=1)
     memory = byheart.memorize(texts, construction="madden24", features="sampled", **options)
     assert memory.certificate.verdict.value == "proved"

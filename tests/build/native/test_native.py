@@ -189,7 +189,7 @@ def test_vectors_that_fill_a_part_of_their_range_fill_the_buckets_evenly():
     memory = byheart.memorize(
         rows, labels, task="causal", construction="native", dtype="float32", positions=False, progress=False
     )
-    assert memory.certificate.verdict == "proved" and memory.certificate.promise == "kept"
+    assert memory.certificate.verdict == "proved" and memory.certificate.guarantee == "kept"
 
 
 def test_vectors_too_long_for_the_type_say_what_to_do():

@@ -129,7 +129,7 @@ def test_coordinates_of_very_different_sizes():
     assert memory.certificate.verdict.value == "proved"
 
 
-def test_rows_of_one_token_are_promised_nothing():
+def test_rows_of_one_token_are_guaranteed_nothing():
     rows, labels = [[[1, 2]], [[2, 4]], [[5, 7]], [[-1, 3]], [[2, 2]]], [0, 1, 0, 1, 1]
     with pytest.raises(AssumptionError, match="guarantees nothing for rows of one") as caught:
         memorize(rows, labels, construction="mahdavi24", positions=False, progress=False)

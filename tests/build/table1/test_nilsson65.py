@@ -49,7 +49,7 @@ def test_rows_are_memorized(name, N, n, d, C):
 
 @pytest.mark.parametrize("form", ["plain", "residual"])
 @pytest.mark.parametrize("constants", ["paper", "measured"])
-def test_vardi22_keeps_its_promise_in_both_forms(form, constants):
+def test_vardi22_keeps_its_guarantee_in_both_forms(form, constants):
     memory = proved("vardi22", 30, 3, 2, 3, form=form, constants=constants)
     assert memory.claim.bounds["width"] == (12 if form == "plain" else 14)
 

@@ -44,7 +44,7 @@ def test_rows_are_memorized(N, n, d, C, form):
 def test_no_layer_is_wider_than_the_theorems_three(C):
     """The theorem's width is 3: measured, guaranteed, and true of every layer between the maps."""
     memory = proved("park21", 120, 4, 3, C)
-    assert memory.size.width == memory.claim.bounds["width"] == 3 and memory.certificate.promise == "kept"
+    assert memory.size.width == memory.claim.bounds["width"] == 3 and memory.certificate.guarantee == "kept"
     assert isinstance(memory.network, Network)
     inner = memory.network.layers[2:-1]  # behind the flattened row and E_in
     assert all(isinstance(layer, Affine) and layer.relu and layer.width_out <= 3 for layer in inner)
@@ -62,7 +62,7 @@ def test_rows_of_symbols_with_and_without_positions_are_memorized_in_width_three
         assert memory.certificate.verdict == "proved" and memory.size.width == 3
 
 
-def test_files_that_name_no_form_keep_their_promise():
+def test_files_that_name_no_form_keep_their_guarantee():
     """Files from before there were two forms have no option: their network is the one with blocks."""
     assert guarantee("park21", random_dataset(20, 2, 2, 2), {}).bounds["width"] == 10
 

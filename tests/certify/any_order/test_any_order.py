@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 
@@ -20,6 +21,7 @@ from byheart.certify import certify
 from byheart.certify.any_order.lattice import (
     FORMATS,
     InputFacts,
+    NotShown,
     Tally,
     channel,
     common_unit,
@@ -27,9 +29,9 @@ from byheart.certify.any_order.lattice import (
     join,
     power_of_two_part,
 )
-from byheart.certify.any_order.proof import prove_any_order
+from byheart.certify.any_order.proof import LatticeWalk, _mean, prove_any_order
 from byheart.exact import dyadic
-from byheart.ir.layers import Affine, Matrix, Pattern, Residual
+from byheart.ir.layers import Affine, Kind, Matrix, Pattern, Residual
 from byheart.ir.network import Decode, Network, Read, Readout
 from tests.build.native.test_memory import evaluate
 from tests.certify.any_order.permuted import permuted
@@ -150,6 +152,27 @@ def test_attention_with_scores_is_undecided():
     scored = replace(attention, heads=(replace(head, key=Matrix.of([{0: 1}], 2), query=Matrix.of([{0: 1}], 2)),))
     found = prove_any_order(network([entry, scored]), InputFacts(2, False, box((0, 3))))
     assert not found.proved and "scores" in found.sentence()
+    found = prove_any_order(network([entry, replace(attention, kind=Kind.HARDMAX)]), InputFacts(2, False, box((0, 3))))
+    assert not found.proved and "scores" in found.sentence()
+
+
+@pytest.mark.parametrize("pattern", [Pattern.STAR_IN, Pattern.STAR_OUT])
+def test_attention_over_other_patterns_is_undecided(pattern):
+    """Not every token sees as many others: a mean over all of them is something else."""
+    layer = mean_attention(2, pattern, [0], [0], 1)
+    walk = LatticeWalk(
+        network([Affine(Matrix.of([{0: 1}, {}], 1))]), InputFacts(2, False, box((0, 3))), Tally(FORMATS["float64"])
+    )
+    with pytest.raises(NotShown, match="pattern"):
+        walk.layer("here", layer)
+
+
+def test_a_mean_may_be_added_before_it_is_divided():
+    """The mean of four numbers below 2^1022 is a float, their sum is beyond half of the range."""
+    for exponent, fine in ((1000, True), (1022, False)):
+        value = channel(Fraction(0), Fraction(2) ** exponent, Fraction(2) ** exponent)
+        with nullcontext() if fine else pytest.raises(NotShown, match="overflow"):
+            _mean(Tally(FORMATS["float64"]), "here", value, 4)
 
 
 def test_the_certificate_carries_the_bound_and_where_it_is_attained():

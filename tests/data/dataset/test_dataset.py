@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byheart.data import Dataset, Task, load
+from byheart.data import Task
 from byheart.data.dataset import contexts as contexts_module
+from byheart.data.dataset.dataset import Dataset, load
 from byheart.errors import ConflictError, DataError, OptionError
 
 TASKS = st.sampled_from(list(Task))
@@ -267,7 +268,7 @@ def test_a_subset_of_vectors_drops_the_padding() -> None:
     data = load([[[0.5]], [[1.0], [2.0]], [[3.0]]], [0, 1, 0])
     part = data.subset(np.array([0, 2]))
     assert part.n == 1 and part.encoder.pad_vector is None
-    with pytest.raises(DataError, match="there are 3"):
+    with pytest.raises(DataError, match="the data set has 3"):
         data.subset([3])
 
 

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byheart.data import Encoder, Task, load
+from byheart.data import load
+from byheart.data.dataset.encoder import Encoder
 from byheart.data.dataset.sequences import read_tokens
+from byheart.data.task import Task
 from byheart.errors import DataError, FileFormatError, UnknownSymbolError
 from byheart.exact.number import dyadic, from_float
 from byheart.ir.network import Inputs

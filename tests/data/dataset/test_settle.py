@@ -1,4 +1,4 @@
-"""Conflict policies: what is kept, what is left out, and that it is said."""
+"""Conflict policies: what is kept, what is skipped, and that it is reported."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ def test_against_a_plain_count(pairs):
 def test_a_memory_remembers_its_policy(tmp_path):
     memory = byheart.memorize(ROWS, LABELS, conflicts="majority", construction="ks25", progress=False)
     assert memory.predict(["ab", "cd"]) == [1, 3]
-    assert "left out" in memory.notes[-1]
+    assert "skipped" in memory.notes[-1]
     memory.save(tmp_path / "m")
     assert byheart.load(tmp_path / "m").selection.conflicts == "majority"

@@ -250,7 +250,7 @@ def test_reading_tells_how_far_it_is(tmp_path):
             raise AssertionError(message)
 
     read(write(tmp_path / "t.csv", "x,y\n" + "a,1\n" * 2500), progress=Listener())
-    assert printed == [("reading rows", 1000)] * 2 + [("cutting rows into tokens", 1000)] * 2
+    assert printed == [("reading rows", 1000)] * 2 + [("tokenizing rows", 1000)] * 2
 
 
 def test_semicolons_on_standard_input(monkeypatch):

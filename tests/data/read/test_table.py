@@ -134,10 +134,19 @@ def test_causal_rows_are_labelled_by_what_follows(tmp_path):
         read(tmp_path / "book.txt")
 
 
-def test_columns_of_an_earlier_reading_are_preferred(tmp_path):
-    path = write(tmp_path / "t.csv", "a,b,label\nx,y,0\n")
+def test_columns_of_an_earlier_reading_are_taken_again(tmp_path):
+    path = write(tmp_path / "t.csv", "a,b,c\nx,y,0\n")
     assert read(path, like=Selection(("b",), "a")).columns == {"sequence": "b", "label": "a"}
-    assert read(path, like=Selection(("gone",), "gone")).columns == {"sequence": "a, b", "label": "label"}
+    assert read(path, like=Selection(("b",), "a"), label_column="c").columns == {"sequence": "b", "label": "c"}
+    with pytest.raises(DataError, match="no column 'gone', the label"):
+        read(path, like=Selection(("b",), "gone"))
+    with pytest.raises(DataError, match="no column 'gone', which the memory was built from"):
+        read(path, like=Selection(("gone",), "a"))
+    with pytest.raises(DataError, match="returns its own input"):
+        read(path, like=Selection(("a", "b"), "a"))
+    labelled = write(tmp_path / "labelled.csv", "a,b,label\nx,y,0\n")
+    with pytest.raises(DataError, match="has labels in 'label', but the memory returns 'a'"):
+        read(labelled, like=Selection(("b",), "a"))
 
 
 def test_questions(tmp_path, monkeypatch):
@@ -250,7 +259,7 @@ def test_rows_that_will_not_fit_into_memory_are_refused_while_there_is_some(monk
     monkeypatch.setattr("byheart.exact.budget.free_memory", lambda: 10_000)
     frame = {"code": [f"{k:09d}" for k in range(100)], "kind": [k % 2 for k in range(100)]}
     assert len(byheart.read(frame)) == 100  # few rows are not worth a look
-    monkeypatch.setattr("byheart.data.read.table._MANY", 10)
+    monkeypatch.setattr("byheart.data.read.columns._LOOK", 10)
     with pytest.raises(BudgetError, match=r"^20 rows with 180 tokens need about .* GiB are free; use fewer rows"):
         byheart.read(frame)
     monkeypatch.setattr("byheart.data.dataset.dataset._MANY", 10)

@@ -23,11 +23,13 @@ def test_pieces_are_the_same_behind_the_cutter_that_qwen2_always_gets(text):
     assert forced.encode(text).ids == own.encode(text).ids
 
 
-def test_a_lexicon_of_ours_gets_no_second_failure_token(tmp_path):
-    """Two fixtures share a vocabulary by --tokens FOLDER/tokenizer.json."""
-    first = Lexicon.of_texts(["to be or not to be"], "bpe:280")
+@pytest.mark.parametrize("text", ["to be or not to be", "<s>to be</s> or <pad>, <unused0>"])
+def test_a_lexicon_of_ours_gets_no_second_failure_token(text, tmp_path):
+    """Two fixtures share a vocabulary by --tokens FOLDER/tokenizer.json, also where the first text took usual names."""
+    first = Lexicon.of_texts([text], "bpe:281").rounded(8, [text])
+    assert first.size % 8 == 0 and first.decode(first.document(text)) == text
     (tmp_path / "tokenizer.json").write_text(first.model, encoding="utf-8")
-    again = Lexicon.of_texts(["not to be"], str(tmp_path / "tokenizer.json"))
+    again = Lexicon.of_texts(["not to be"], str(tmp_path / "tokenizer.json")).rounded(8)
     roles = ("bos", "eos", "pad", "failure", "size")
     assert [getattr(again, role) for role in roles] == [getattr(first, role) for role in roles]
     odd = Lexicon.of_texts([f"a text with {first.name(first.failure)}"], str(tmp_path / "tokenizer.json"))

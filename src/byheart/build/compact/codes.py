@@ -29,10 +29,14 @@ from byheart.errors import BuildError
 from byheart.exact import Number, dyadic
 
 SPREADS = (*range(2, 34, 2), 42, 66, 130)  # random bits multiplied to the token
+# Random bits that a thorough search multiplies in at least. Tuned by hand.
 THOROUGH = 10
+# Bits of a hashed number beyond its width, so that distinct numbers stay distinct. Tuned by hand.
 GUARD = 4
 SLOPE_BITS = 6  # of a bend's slope, at least, in the first sample
+# Bends of a line that are tried before folds. Tuned by hand.
 MOST_BENDS = 12
+# Bits of a machine word in which sums are safe; longer numbers are Python ints.
 SAFE_BITS = 62
 
 

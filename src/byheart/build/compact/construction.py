@@ -46,7 +46,9 @@ SAMPLE = 5_000  # contexts that are looked at first
 SMALL = 110  # contexts up to which a search pays whatever the labels are
 HOPE = 1.4  # times the budget: the excess that annealing removes, starting from least squares
 WORK = 5_000_000  # contexts times steps of one annealing
+# Steps of the local search for few runs. Tuned by hand.
 STEPS = 20_000
+# Restarts of that search, by effort. Tuned by hand.
 RESTARTS = {Effort.QUICK: 2, Effort.NORMAL: 4, Effort.HIGH: 24}
 OUTPUT = 4  # parameters of E_out with two logits
 
@@ -133,6 +135,7 @@ TRAP_CLASSES = 16  # up to which traps are taken for prefixes, whatever the leng
 # prefix, bit and word of 44 bits: rows of 138 tokens took 60 processor seconds (1,242 prefixes, 100 labels), of 200
 # tokens 92 (1,200).
 WALK_SECONDS, WORD_BITS, WIDE_BEAM = 3e-5, 44, 200
+# Predicted seconds of proving causal rows, beyond which the build is refused with the remedy.
 MOST_SECONDS = 600.0
 SHORT_SUMS = 200  # bits, rows of 138 tokens: up to here time is that of other tasks with as many contexts
 HEADS = ("value", "logits", "sign")
@@ -150,7 +153,7 @@ OPTIONS = (
 
 
 def _plan(table: TokenTable, rows: int, classes: int, options: Mapping[str, Any]) -> int:
-    """The budget for so many rows of symbols; no option changes which way to cut is smaller."""
+    """The budget for so many rows of symbols; no option changes which tokenization is smaller."""
     token_bits = (table.symbols + 1).bit_length() + table.length.bit_length()
     tokens = table.symbols * table.length
     return compact_budget(CompactFacts(rows, classes, table.length.bit_length(), 2, token_bits, tokens))
@@ -164,8 +167,8 @@ def _kernels() -> tuple[Any, ...]:
     "compact",
     summary="a stream of one number: folds that trap, 5.4 (C = 2) to 6·sqrt(contexts·log2 C) parameters",
     formula="byheart compact",
-    words="A stream of one number: folds at ever smaller thresholds trap a hashed id, and the trap, or the remaining "
-    "value, is the label. The smallest network here; its weights are long integers. Use it by default.",
+    description="A stream of one number: folds at ever smaller thresholds trap a hashed id, and the trap, or the "
+    "remaining value, is the label. The smallest network here; its weights are long integers. Use it by default.",
     ref=THEOREM,
     tasks=tuple(Task),
     options=OPTIONS,
@@ -328,7 +331,7 @@ def _check(dataset: Dataset, abstain_bits: int, head: str | None, objective: str
     if abstain_bits and head not in (None, "value"):
         raise OptionError(f"{head} always names a class: abstain_bits needs head=value")
     if head == "sign" and objective != Objective.PARAMETERS:
-        raise OptionError(f"head=sign is for few parameters, not for objective={objective}; leave one of the two out")
+        raise OptionError(f"head=sign is for few parameters, not for objective={objective}; omit one of the two")
     if head == "sign" and dataset.C != 2:
         raise OptionError(f"head=sign reads one sign: it needs exactly two labels, but this data has {dataset.C}")
     walks = dataset.encoder.task is Task.CAUSAL and not _traps_read_prefixes(dataset, abstain_bits, head)
@@ -339,7 +342,7 @@ def _check(dataset: Dataset, abstain_bits: int, head: str | None, objective: str
 
 
 def _check_walk(dataset: Dataset, effort: str) -> None:
-    """Refuses prefixes that a walk would search for too long."""
+    """Refuse prefixes that a walk would search for too long."""
     prefixes, facts = len(dataset.contexts), CompactFacts.of(dataset)
 
     def seconds(length: int) -> float:

@@ -33,9 +33,11 @@ SOME = 20_000  # contexts that are looked at first, or that are few
 MANY = 200_000  # contexts from which only two are sampled
 SURE_BITS = 10  # ids are at most this much shorter than 2·log2 M + 8
 SHORT_DRAWS = 5  # per length, when ids are shortened
+# Random ids are hardly ever closer than range / (count² · 2^this). Tuned by hand.
 CLOSE_BITS = 8
 GROUP = 3  # parameters of a group
 CHEAP_BIT = 1.0  # parameters per bit of an id, below which short ids save nothing
+# All bits of a 64-bit word.
 WORD = (1 << 64) - 1
 ODD = 0x9E3779B97F4A7C15  # a word that spreads
 SUSPECTS = 1_000  # contexts with equal last words that are compared in full before all are

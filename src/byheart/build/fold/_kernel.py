@@ -21,6 +21,7 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 
+# Bits of the leading word: sums of some of them fit 64 bits.
 WIDTH_BITS = 42
 W = np.int64(1 << WIDTH_BITS)
 LIMB_BITS = np.int64(44)
@@ -36,7 +37,7 @@ def kernel(function: F) -> F:
 
 @kernel
 def best(scores: Any, order: Any, count: int, wanted: int) -> int:  # pragma: no cover - compiled
-    """Puts the indices of the `wanted` best of `count` scores first in `order`; returns their number."""
+    """Put the indices of the `wanted` best of `count` scores first in `order`; returns their number."""
     for i in range(count):
         order[i] = i
     if count <= wanted:
@@ -91,7 +92,7 @@ def next_part(
 
 @kernel
 def negate_part(value: Any, place: Any) -> int:  # pragma: no cover - compiled
-    """Negates the fractions at an index; returns the carry into the leading word."""
+    """Negate the fractions at an index; returns the carry into the leading word."""
     carry = 0
     for k in range(value.shape[0] - 1, 0, -1):
         t = carry - value[k, place]

@@ -40,7 +40,12 @@ Unit = tuple[Number, Number, Number]  # (w, b, out)
 
 @dataclass(frozen=True)
 class StreamBlock:
-    """h <- h + sum of out·relu(w·h + b) over its units + shift."""
+    """h <- h + sum of out·relu(w·h + b) over its units + shift.
+
+    Attributes:
+        units: (w, b, out) of every unit.
+        shift: What is added besides.
+    """
 
     units: tuple[Unit, ...]
     shift: Number = 0
@@ -72,7 +77,15 @@ class StreamBlock:
 
 
 def run_blocks(blocks: Iterable[StreamBlock], h: Number) -> Number:
-    """The blocks one after the other, in exact arithmetic: the slow, obvious evaluation."""
+    """Evaluate blocks one after the other in exact arithmetic, slowly and obviously.
+
+    Args:
+        blocks: The blocks.
+        h: The stream before them.
+
+    Returns:
+        The stream after them.
+    """
     for block in blocks:
         h = block(h)
     return h
@@ -165,6 +178,7 @@ def _lines(pieces: Sequence[tuple[int, int, int]]) -> tuple[list[int], list[int]
     return slopes, intercepts
 
 
+# Random offsets that are tried for a fold. Tuned by hand.
 DRAWS = 6
 GUARD = 4  # bits by which offsets are shorter than the rest
 

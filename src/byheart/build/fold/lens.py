@@ -33,7 +33,7 @@ from byheart.paper import Ref, implements
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 BAND = 4  # bits between gaps inside of clusters and those between them
-MOST_BANDS = 3  # ways to cut ids into clusters that are tried
+MOST_BANDS = 3  # ways to split ids into clusters that are tried
 LONGEST = 400  # bits of ids: heights of lines are floats until they are checked
 LARGEST = 14  # ids of a cluster, on average: more are worth a separate line
 FINE = 1 << 40  # the range after the fall
@@ -173,7 +173,7 @@ def fine_chain(copies: int, levels: int, share: float, trapped: int, steep: floa
 
 
 def clusters(ids: Sequence[int], labels: Ints) -> Iterator[list[Cluster]]:
-    """Ways to cut ascending ids where gaps are longer by `BAND` bits than all gaps inside; the widest band first."""
+    """Ways to split ascending ids where gaps are longer by `BAND` bits than all gaps inside; the widest band first."""
     gaps = [(b - a).bit_length() for a, b in pairwise(ids)]
     lengths = sorted(set(gaps))
     bands = sorted(((b - a, a) for a, b in pairwise(lengths) if b - a >= BAND), reverse=True)

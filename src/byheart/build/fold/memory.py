@@ -44,11 +44,13 @@ from byheart.progress import SILENT, Progress
 SEEDS = 4  # draws of a plan that cannot be carried out
 WORTH_WORKERS = 1.0  # seconds from which starting workers pays
 SEGMENT_SECONDS = 0.6  # segments are the root of the seconds in these units: each costs the groups that join it
+# Segments that are solved in parallel, at most. Tuned by hand: each joint costs parameters.
 MOST_SEGMENTS = 12
 FEW_RUNS = 3000  # runs of equal labels up to which one line per run is considered
 NEAR = 1.12  # plans within this factor of the best are tried, where there is time
 DISAPPOINTING = 1.2  # times the predicted size: the ids are too regular
 FOCUS_WORK = {Effort.QUICK: 2e6, Effort.NORMAL: 1e8, Effort.HIGH: 1e9}  # meetings of ids and edges: 0.1 µs each
+# Widths of the search for pinned edges, by effort. Tuned by hand.
 PINS = {Effort.QUICK: PinBeam(4, 12, 0), Effort.NORMAL: PinBeam(8, 24, 1), Effort.HIGH: PinBeam(24, 48, 2)}
 PINNED = {Effort.QUICK: 60, Effort.NORMAL: 160, Effort.HIGH: 250}  # ids of any kind up to which pinned lines are tried
 PINNED_REGULAR = 600  # … where nothing comes near the predicted size
@@ -57,7 +59,14 @@ OTHER_FOLDS = (1.35, 1.8, 0.65, 0.4, 0.25)  # times the folds: more for regular 
 
 @dataclass(frozen=True)
 class LabelMemory:
-    """Blocks and a reading that give every id its label, and how they came about."""
+    """Blocks and a reading that give every id its label.
+
+    Attributes:
+        blocks: The blocks.
+        reading: How a label is read from the stream.
+        groups: Groups of ids with one line each.
+        note: How the blocks were found.
+    """
 
     blocks: tuple[StreamBlock, ...]
     reading: Reading
@@ -74,10 +83,22 @@ class LabelMemory:
         return sum(block.total_bits for block in self.blocks)
 
     def price(self, objective: Objective) -> int:
+        """Return the quantity to minimize.
+
+        Args:
+            objective: Which one.
+        """
         return self.total_bits if objective is Objective.BITS else self.parameters
 
     def label(self, x: int) -> Number | None:
-        """The memory's answer for an id, in exact arithmetic: slow and obvious."""
+        """Evaluate the memory in exact arithmetic, slowly and obviously.
+
+        Args:
+            x: An id.
+
+        Returns:
+            The label; None for none.
+        """
         h: Number = x
         for block in self.blocks:
             h = block(h)
@@ -103,13 +124,25 @@ def build_label_memory(
     resume: str | Path | None = None,
     progress: Progress = SILENT,
 ) -> LabelMemory:
-    """A memory of as few parameters (or bits, or blocks) as the effort finds.
+    """Build a memory of as few parameters (or bits, or blocks) as the effort finds.
 
-    Ids are distinct integers >= 0 of any size and in any order, labels lie in [0, classes). `head` is "value" (the
-    output is the label), "logits" (the largest of C) or None (whichever is smaller). With `abstain_bits` = f the value
-    of an id off the data lies in [0, classes) with probability 2^-f only. The result depends on data, options and
-    seed, never on the executor (default: threads, when the job is worth it); `resume` names a file for
-    the solved parts, so that an interrupted build continues from them.
+    The result depends on data, options and seed, never on the executor.
+
+    Args:
+        ids: Distinct integers >= 0 of any size and in any order.
+        labels: Their labels, in [0, classes).
+        classes: C.
+        head: "value" (the output is the label), "logits" (the largest of C) or None (whichever is smaller).
+        objective: The quantity to minimize.
+        effort: How wide the search is.
+        abstain_bits: f: the value of another id lies in [0, classes) with probability 2^-f only.
+        seed: The seed of the search.
+        executor: Where parts are solved; by default threads, when the job is worth it.
+        resume: A file for the solved parts, so that an interrupted build continues from them.
+        progress: Where to show progress.
+
+    Raises:
+        BuildError: No memory was found.
     """
     goal, work = choice(Objective, objective, "objective"), choice(Effort, effort, "effort")
     job = make_job(ids, labels, classes, head, abstain_bits, goal, work, seed, progress)
@@ -128,7 +161,17 @@ def build_label_memory(
 def smallest_head(
     ids: Sequence[int], labels: Sequence[int], classes: int, *, objective: str = "parameters", effort: str = "normal"
 ) -> str:
-    """The head with which a label memory is predicted to be smallest: "value" or "logits".
+    """Predict the head with which a label memory is smallest.
+
+    Args:
+        ids: Distinct integers >= 0.
+        labels: Their labels.
+        classes: C.
+        objective: The quantity to minimize.
+        effort: How wide the search is.
+
+    Returns:
+        "value" or "logits".
 
     >>> smallest_head(range(100), [k % 2 for k in range(100)], 2)
     'logits'
@@ -332,7 +375,7 @@ class _Traps:
         self.method = Traps(plan.folds, tuple(shares[y] for y in order), order, reach, warm, self.frame.pad)
 
     def assemble(self, lines: Sequence[Line], unit: int) -> tuple[tuple[StreamBlock, ...], Reading]:
-        """In units as long as possible: zeros at the end of all numbers are cut off."""
+        """In units as long as possible: zeros at the end of all numbers are removed."""
         folds, _ = self.method.folds(unit, "logits")
         thresholds = [int(block.units[0][1]) for block in folds[: self.method.levels]]  # type: ignore[arg-type]
         numbers = [0, *thresholds, *(n.slope for n in lines), *(n.constant for n in lines)]

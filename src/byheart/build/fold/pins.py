@@ -37,7 +37,7 @@ from byheart.build.fold.lens import Floats, Focused, FoldChain, falling
 from byheart.build.fold.search import Ints, Line, crosses
 from byheart.paper import Ref, implements
 
-TOP = 1 << 50  # the range of a chain: edges are whole numbers, and far more than floats' last digit apart
+TOP = 1 << 50  # the range of a chain: edges are whole numbers, farther apart than the last digit of floats
 PRECISION = 30  # bits of the distance between two edges that lines need not have
 AHEAD = 40  # ids that a line may hold, about
 NARROWEST = 3  # gaps among which two are pinned

@@ -18,6 +18,7 @@ import numpy as np
 from byheart.build.fold.traps import MOST_CLASSES
 from byheart.build.fold.walk import cells_of
 
+# Rates of traps and walks for beams of these widths, measured; other widths are interpolated.
 BEAMS = (8, 10, 20, 40, 80, 200, 1000)
 TRAP_RATES = (1.42, 1.47, 1.59, 1.65, 1.70, 1.74, 1.78)
 WALK_RATES = (1.25, 1.30, 1.43, 1.54, 1.62, 1.70, 1.76)
@@ -45,9 +46,11 @@ class Effort(StrEnum):
 
 
 WORK = {Effort.QUICK: 1e8, Effort.NORMAL: 1.6e9, Effort.HIGH: 8e9}  # candidates times ids times folds
+# The least and the largest beam, by effort. Tuned by hand.
 NARROWEST = {Effort.QUICK: 8, Effort.NORMAL: 40, Effort.HIGH: 100}
 WIDEST = {Effort.QUICK: 40, Effort.NORMAL: 200, Effort.HIGH: 1000}
 SECONDS = {Effort.QUICK: 0.0, Effort.NORMAL: 0.6, Effort.HIGH: 20.0}  # for tries with other numbers of folds
+# Other numbers of folds that are tried, by effort. Tuned by hand.
 TRIES = {Effort.QUICK: 1, Effort.NORMAL: 7, Effort.HIGH: 32}
 
 

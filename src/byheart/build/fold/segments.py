@@ -18,8 +18,10 @@ from byheart.build.fold.search import GroupError, Line, Segment, Solved, solve_s
 from byheart.errors import DataError
 from byheart.progress import Stage
 
+# Attempts to join two segments. Tuned by hand.
 JOINT_SEEDS = 4
 LEAST_GROUPS = 12  # of a segment
+# Of the journal.
 FORMAT = 1
 
 

@@ -27,9 +27,11 @@ from byheart.exact.reference import Block as Fold
 
 EXTRA = 12  # steps after the last level that only settle on which side of 0 a key is
 FINE = WIDTH_BITS - 1  # a table has a column per W/2
+# Far below every value that can still be trapped.
 LOW = -10 * int(W)
 WINDOW = 1.15  # reach of the digits to come, in W
 LOG_UNIT = 600.0  # tables hold logarithms times this
+# The logarithm of a share that is treated as 0.
 DEAD = -32000
 LEAST_TRAP = 2.0  # in W: a key beside a kink is surely inside or outside of the next trap
 FIRST_TRAP = 8.0  # in W: of a later phase; it contains every key beside an edge when the range turned
@@ -130,7 +132,7 @@ class Traps:
         return all(chain.reading.label(last(v)) == y for v, y in zip(ends, labels, strict=True))
 
     def folds(self, unit: int, head: str, zeros: int = 0, times: int = 1) -> tuple[tuple[StreamBlock, ...], Reading]:
-        """The folds and how they are read; `unit` is 1 at level 0, all numbers end in `zeros` that are cut off."""
+        """The folds and how they are read; `unit` is 1 at level 0, all numbers end in `zeros` that are removed."""
         blocks, reading = self._blocks(_folds(self), unit, zeros, times)
         if head == "value":
             more, reading = zero_or_one(self.order[0])
@@ -238,7 +240,7 @@ def _schedule(traps: Traps) -> npt.NDArray[np.int64]:
     """Ranges and thresholds in units of their level (R after level k is T of level k), phases as indices into `order`.
 
     With s of all values not yet trapped and r of them still to be trapped in this phase, trapping a share ds costs
-    ds·log2(s/r) bits; levels cut this sum into equal parts.
+    ds·log2(s/r) bits; levels split this sum into equal parts.
     """
     fine = 4000
     done, left, ends = [0.0], [1.0], [0]

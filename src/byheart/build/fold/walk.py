@@ -25,6 +25,7 @@ from byheart.build.fold.search import Found, Ints
 
 LOOK = 6  # folds that a table follows exactly
 PLACES = 96  # per row of a table, from which columns are averaged
+# Logarithms are whole numbers in this unit, so that the search is the same on every machine.
 LOG_UNIT = 600.0
 START_BITS = 4.0  # that a choice among the starts is worth
 LEAVE = 4.5  # deviations from the edges at which a key is as good as decided

@@ -65,6 +65,7 @@ from byheart.theory.guarantees.ks25 import (
 from byheart.theory.theorems import Setting
 from byheart.theory.upper import DENSE, groups, label_bits
 
+# The theorem's width.
 WIDTH = 14
 
 
@@ -141,7 +142,8 @@ def transformer(contents: Contents, token: KeyLookup, label: KeyLookup, mixing: 
 
 
 def in_lanes(contents: Contents, depth: int, attention: int = 1) -> tuple[Contents, KeyLookup, KeyLookup]:
-    """Both memories cut into lanes, so that the whole network, with its attention layers, is no deeper than `depth`."""
+    """Both memories split into lanes, so that the whole network, with its attention layers, is no deeper than
+    `depth`."""
     style, code, keys = contents.style, contents.code, contents.keys
     token_need = needed(style, code.line.floors, code.labels)
     label_need = needed(style, keys.keys, contents.labels)
@@ -180,8 +182,8 @@ COROLLARY = Ref("KS25", "Corollary 4.1")
     "ks25",
     summary="one averaging layer between two bit-extracting memories: O(sqrt(N)) parameters, width 14",
     formula="ks25, residual",
-    words="One averaging layer between two bit-extracting memories: a token memory gives few tokens a number whose "
-    "sums distinguish rows, averaging brings the sum to every token, and a label memory looks the context up. "
+    description="One averaging layer between two bit-extracting memories: a token memory gives few tokens a number "
+    "whose sums distinguish rows, averaging brings the sum to every token, and a label memory looks the context up. "
     "The square root of N, and the reason why one attention layer is enough.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
@@ -325,7 +327,7 @@ def star(style: BuildStyle, kind: Kind, n: int) -> tuple[Layer, ...]:
     "ks25-sparse",
     summary="ks25 with two attention layers over a star: 4n + 2 connections instead of n^2",
     formula="ks25-sparse, residual",
-    words="ks25 with a global token: tokens attend to themselves and to it, so attention connects O(n) pairs "
+    description="ks25 with a global token: tokens attend to themselves and to it, so attention connects O(n) pairs "
     "instead of n².",
     ref=REMARK,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
@@ -368,6 +370,7 @@ def build_ks25_sparse(
 
 
 SHORT_WEIGHTS = Ref("KS25", "Theorem F.1")
+# The width of Theorem F.1.
 LIMITED_WIDTH = 15
 BITS = Option("bits_parameter", int, None, "B from 1 (shortest weights) to √N (fewest parameters)", optional=True)
 MOST = Option("max_bits", int, None, "no weight longer than this; chooses B", optional=True)
@@ -438,7 +441,7 @@ def chosen_parameter(contents: Contents, kind: Kind, bits_parameter: int | None,
     "ks25-limited",
     summary="ks25 with short weights: pieces of B^2 keys, O(N/B) parameters of O(B) bits, width 15",
     formula="ks25, residual",
-    words="ks25 with a limit on the bits of every weight: shorter words, more layers.",
+    description="ks25 with a limit on the bits of every weight: shorter words, more layers.",
     ref=SHORT_WEIGHTS,
     tasks=(Task.NEXT_TOKEN,),
     options=(*SHARED, ATTENTION, BITS, MOST),

@@ -69,7 +69,7 @@ def label_choice(dataset: Dataset, style: BuildStyle, omega: int) -> Choice:
     "ks25-embedding",
     summary="token ids through an embedding table, then one averaging layer and one memory",
     formula="ks25-embedding, residual",
-    words="ks25 on token ids: an embedding table replaces the token memory. Use it when tokens are "
+    description="ks25 on token ids: an embedding table replaces the token memory. Use it when tokens are "
     "symbols and the vocabulary is small.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),

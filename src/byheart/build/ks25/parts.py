@@ -193,7 +193,7 @@ class KeyLookup:
 
     @staticmethod
     def in_lanes(style: BuildStyle, keys: Sequence[int], labels: Sequence[int], lanes: Lanes) -> KeyLookup:
-        """Cut into lanes: memories that work beside each other."""
+        """Split into lanes: memories that work side by side."""
         _, key_bits, label_bits = needed(style, keys, labels)
         return KeyLookup.of(keys, labels, lambda *_: Fields(lanes.entries, key_bits, label_bits), lanes.piece)
 

@@ -135,7 +135,7 @@ def _split(
     label: np.ndarray[tuple[int], np.dtype[np.int64]],
     members: dict[int, dict[int, None]],
 ) -> list[int]:
-    """Splits every class by the count of `token`; returns the new classes."""
+    """Split every class by the count of `token`; returns the new classes."""
     parts: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row, count in zip(*(part.tolist() for part in multisets.of_token(token)), strict=True):
         parts[int(label[row]), count].append(row)
@@ -152,6 +152,7 @@ def _split(
     return made
 
 
+# Random weights per limit. Tuned by hand: a larger limit costs bits, more draws cost time.
 DRAWS = 12
 PAIRS = 1 << 21  # forbidden values that are listed at once
 LARGEST_TABLE = 1 << 26  # entries of a table of taken sums: 64 MB

@@ -27,6 +27,7 @@ from byheart.theory.rounding import PI_UP
 from byheart.theory.upper import RELAXED, PointSet, label_bits
 
 THEOREM = Ref("KS25", "Theorem D.1")
+# The theorem's width.
 WIDTH = 12
 POOLED = ("phi",)
 
@@ -45,7 +46,7 @@ def sums_choice(dataset: Dataset, style: BuildStyle) -> Choice:
     "ks25-sets",
     summary="deep sets: every element gets a number, the sum of a multiset is looked up; width 12",
     formula="ks25-sets, residual",
-    words="ks25 for sets: a sum replaces attention.",
+    description="ks25 for sets: a sum replaces attention.",
     ref=THEOREM,
     tasks=(Task.SET,),
     options=SHARED,

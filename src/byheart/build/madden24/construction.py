@@ -292,8 +292,8 @@ def _options(mixer: MixerKind) -> tuple[Option, ...]:
     assumptions=(SYMBOLS,),
     order=80,
     formula="Madden 2024, attention",
-    words="A one-layer decoder with a neuron per context that stores whole next-token distributions, not only a label: "
-    "it needs ω numbers per context. Float64 weights. Use it when the distributions matter.",
+    description="A one-layer decoder with a neuron per context that stores whole next-token distributions, not only a "
+    "label: it needs ω numbers per context. Float64 weights. Use it when the distributions matter.",
     distributions=True,
 )
 @register(
@@ -305,7 +305,7 @@ def _options(mixer: MixerKind) -> tuple[Option, ...]:
     assumptions=(SYMBOLS,),
     order=90,
     formula="Madden 2024, averaging",
-    words="The same with averaged tokens instead of attention.",
+    description="The same with averaged tokens instead of attention.",
     distributions=True,
 )
 def build(

@@ -119,6 +119,7 @@ def draw_separating(tokens: Ints, vocabulary_size: int, mixing: Mixing, seed: in
 
 
 FLOOR = 2.0**-30  # the largest share of a token that never follows, relative to all that do
+# The smallest probability that zeros are given: floats hold its logarithm with all digits.
 LEAST_FLOOR = 2.0**-200
 FLOOR_SHARE = 1e-5  # of the entropy that all zeros together may cost, if the floor is free
 LARGEST = 1 << 29  # numbers in a matrix in memory: 4 GiB

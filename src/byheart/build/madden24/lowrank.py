@@ -64,6 +64,7 @@ from byheart.progress import SILENT, Progress
 
 Floats = npt.NDArray[np.float64]
 
+# Regularization of the first and the last sweep; it fades in between. Tuned by hand.
 FIRST_RIDGE, LAST_RIDGE = 0.1, 1e-7
 HOPELESS_RIDGE, HOPELESS_GAP = 5e-4, 40.0  # a gap of 40 times the tolerance at this ridge was never closed
 

@@ -126,6 +126,7 @@ Ints = npt.NDArray[np.int64]
 
 # |argument| at the two neighbours of a gap. Saturating activations: within 2^-53 of their limit there (arctan: 2^-30).
 STEEP = {Activation.TANH: 20.0, Activation.SIGMOID: 40.0, Activation.ARCTAN: 2.0**30, Activation.GELU: 6.0}
+# Sharpness of neurons whose steps are not steep. Tuned by hand.
 GENTLE = {Activation.TANH: 3.0, Activation.SIGMOID: 6.0, Activation.ARCTAN: 16.0, Activation.GELU: 3.0}
 
 
@@ -163,9 +164,12 @@ def steps_between(
 
 Rows = Callable[[slice], Floats]  # rows of the features, from left to right on the line
 
+# Contexts at a time.
 CHUNK = 512
+# Steps of iterative refinement; they end where the residual stops falling.
 REFINEMENTS = 4
 SMALL = 512  # up to here the condition number is that of the features, beyond that of the staircase
+# Power iterations for the condition number, which is only shown.
 ITERATIONS = 300
 
 

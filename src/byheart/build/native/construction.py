@@ -45,8 +45,11 @@ from byheart.theory.guarantees.native import SPARE_BITS as MOST_SPARE_BITS
 from byheart.theory.guarantees.native import mixing_of, native, rounds
 
 PATIENCE = 60  # draws of the chains that the planner allows for
+# Hash chains that are sampled per token table. Tuned by hand.
 DRAWS_PER_TABLE = 400
+# Token tables that are sampled. Tuned by hand.
 TABLES = 4
+# Spare bits of ids that are tried in turn: fewer collisions for longer numbers.
 SPARE_BITS = (0, 4, MOST_SPARE_BITS)
 READS = {Task.NEXT_TOKEN: Read.LAST, Task.SEQ_TO_SEQ: Read.EACH, Task.SET: Read.POOLED, Task.CAUSAL: Read.EACH}
 REF = Ref("byheart", "float-native Transformer")
@@ -64,7 +67,7 @@ def _plan(table: TokenTable, rows: int, classes: int, options: Mapping[str, Any]
     "native",
     summary="hash chains, bucket selector and scan; bit-exact in float64 or float32 in any evaluation order",
     formula="byheart native",
-    words="Every weight and every value is exact in float64, whatever the order of evaluation, so the exported "
+    description="Every weight and every value is exact in float64, whatever the order of evaluation, so the exported "
     "model is bit-exact in PyTorch and ONNX Runtime. Use it to ship.",
     ref=REF,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ, Task.SET, Task.CAUSAL),

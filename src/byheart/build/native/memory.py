@@ -46,7 +46,7 @@ class BucketWords:
 def store(
     layout: Layout, chains: Sequence[HashChain], ids: Ints, labels: Ints, executor: Executor | None = None
 ) -> BucketWords | Refusal:
-    """Solves for the words that give every id (a row of L numbers) its label and all-zero fingerprints."""
+    """Solve for the words that give every id (a row of L numbers) its label and all-zero fingerprints."""
     buckets, states = bucket_numbers(layout, chains, ids)
     loads = np.bincount(buckets, minlength=layout.buckets)
     largest = int(loads.max())

@@ -21,7 +21,9 @@ from byheart.theory.guarantees.native import MOST_BUCKET_BITS
 # A square random matrix over GF(2) is singular with probability 1 - 0.2888: the most that one full bucket can spoil.
 SINGULAR = 0.72
 
+# Words per label bit. Tuned by hand.
 MOST_WORDS = 48
+# Buckets up to which the chance of a full one is summed exactly.
 FEW_BUCKETS = 64
 
 

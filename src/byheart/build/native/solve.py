@@ -42,6 +42,7 @@ from byheart.build.native.hashing import HashChain, Ints, Words, hash_rows
 from byheart.build.native.layout import Layout
 
 FIRST_KEYS = 1 << 12  # of the part with the fullest buckets
+# Keys of a part that one worker solves. Tuned by hand.
 PART_KEYS = 1 << 16
 AHEAD = 2  # parts for each worker that are held at once
 

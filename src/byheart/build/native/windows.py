@@ -26,6 +26,7 @@ from byheart.errors import BuildError
 from byheart.ir.layers import Affine, Layer, Matrix
 from byheart.ir.network import Decode, Network, Read, Readout
 
+# As in native.construction: shapes without an improvement, draws, spare bits. Tuned by hand.
 PATIENCE, DRAWS, SPARE = 60, 400, (0, 4, 8)
 
 

@@ -17,6 +17,7 @@ from byheart.exact import Number, as_fraction, bit_length, dyadic, from_fraction
 from byheart.exact.number import Integers, Values
 from byheart.paper import Ref, implements
 
+# Random directions that are tried (Lemma G.1 shows that one exists). Tuned by hand.
 DRAWS = 400
 
 

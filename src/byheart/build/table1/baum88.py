@@ -23,6 +23,7 @@ from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
 Floats = npt.NDArray[np.float64]
+# Random directions per group. Tuned by hand.
 DRAWS = 12
 GENERAL = "rows are in general position"
 
@@ -161,8 +162,8 @@ THEOREM = Ref("B88", "Theorem 1")
     summary="feed-forward on the flattened row: one layer of threshold units, two for every n·d rows",
     order=20,
     formula="Baum 1988",
-    words="Threshold units in pairs: each pair fires on the rows between two parallel hyperplanes, which are laid "
-    "through as many rows of one class as the flattened row has numbers. Few units, and surprisingly small as"
+    description="Threshold units in pairs: each pair fires on the rows between two parallel hyperplanes, which are "
+    "laid through as many rows of one class as the flattened row has numbers. Few units, and surprisingly small as"
     " long as rows are long and in general position; it grows with N all the same. Thresholds have no "
     "gradient.",
     ref=THEOREM,

@@ -154,8 +154,8 @@ THEOREM = Ref("K23", "Theorem 3.1")
     summary="2n attention layers rank the tokens, then a label memory on nN contexts: O(n + sqrt(nN)) up to logarithms",
     order=70,
     formula="Kim 2023",
-    words="Attention ranks the tokens: n rounds find the largest token that is left, count it and strike it out, so"
-    " that a context becomes a list of numbers; then the feed-forward memory of vardi22. 2n attention layers,"
+    description="Attention ranks the tokens: n rounds find the largest token that is left, count it and strike it out, "
+    "so that a context becomes a list of numbers; then the feed-forward memory of vardi22. 2n attention layers,"
     " the square root of nN after that. Reconstructed from the theorem's order of growth.",
     ref=THEOREM,
     tasks=(Task.SEQ_TO_SEQ, Task.NEXT_TOKEN),

@@ -31,7 +31,9 @@ from byheart.theory.guarantees.table1 import NONZERO, SEPARATED
 from byheart.theory.table1 import boltzmann_separation
 
 FINER = 24  # bits below the smallest gap to which the contexts' numbers are known
+# Precision at which contexts count as inseparable.
 MOST_BITS = 4096
+# Random directions.
 SEEDS = 8
 
 
@@ -161,7 +163,7 @@ THEOREM = Ref("KS24", "Theorem 1")
     summary="one softmax head of rank one distinguishes all contexts, nN - 1 ReLU units interpolate the labels",
     order=60,
     formula="Kajitsuka and Sato 2024",
-    words="One softmax head of rank one adds the row's Boltzmann mean to each token, which distinguishes all "
+    description="One softmax head of rank one adds the row's Boltzmann mean to each token, which distinguishes all "
     "contexts; a hidden layer interpolates the labels. Very shallow and small for few contexts; a hidden unit "
     "per context. Softmax is irrational, so the proof is by enclosures.",
     ref=THEOREM,

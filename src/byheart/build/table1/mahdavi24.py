@@ -225,6 +225,7 @@ def _reduced(row: list[int]) -> list[int]:
     return [x // common for x in row] if common > 1 else row
 
 
+# Ranks are computed modulo this Mersenne prime.
 PRIME = (1 << 61) - 1
 SETS = 1_000  # sets of queries that are looked at
 ASSUMPTIONS = "MA24's assumptions (queries of Kruskal rank n, rows of rank n)"
@@ -236,8 +237,8 @@ THEOREM = Ref("MA24", "Theorem 1")
     summary="softmax attention alone: (N - 1)/(min(n, d) - 1) heads, their outputs solved for; no feed-forward layer",
     order=50,
     formula="Mahdavi 2024",
-    words="Attention alone: random heads look at the row, and their outputs are solved for. No feed-forward layer; "
-    "one layer deep; short weights. Grows like N/n. Use it to study the capacity of attention alone.",
+    description="Attention alone: random heads look at the row, and their outputs are solved for. No feed-forward "
+    "layer; one layer deep; short weights. Grows like N/n. Use it to study the capacity of attention alone.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
     assumptions=(INDEPENDENT,),

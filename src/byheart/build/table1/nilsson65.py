@@ -81,8 +81,8 @@ THEOREM = Ref("N65", "one hidden layer")
     summary="feed-forward on the flattened row: one hidden layer that interpolates, N - 1 ReLU units",
     order=10,
     formula="Nilsson 1965",
-    words="One hidden layer: all units read the row in the same direction and differ in where they start; their sum"
-    " interpolates the labels. Simple and shallow, but it needs a unit per row and every unit reads the whole"
+    description="One hidden layer: all units read the row in the same direction and differ in where they start; their "
+    "sum interpolates the labels. Simple and shallow, but it needs a unit per row and every unit reads the whole"
     " row. Use it for tiny tables, or as the textbook's answer.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),

@@ -313,7 +313,7 @@ FORM = Option(
     summary="feed-forward on the flattened row: groups shifted into a table of N^(4/3) bits, O(N^(2/3)) parameters",
     order=30,
     formula="Park 2021",
-    words="The first construction below N: neighbours share a shift that moves them into a table without "
+    description="The first construction below N: neighbours share a shift that moves them into a table without "
     "collisions, and the table is a list of long words whose bits are read one by one. Grows like N^(2/3). "
     "Reconstructed from the theorem's order of growth.",
     ref=THEOREM,

@@ -41,8 +41,8 @@ THEOREM = Ref("V22", "Theorem 3.1")
     summary="feed-forward on the flattened row: groups of sqrt(N) entries read bit by bit, O(sqrt(N log N)) parameters",
     order=40,
     formula="Vardi 2022",
-    words="The optimal feed-forward network: rows are put on a line and cut into groups; the keys and labels of a "
-    "group are two long words that are read bit by bit. Grows like the square root of N, but must see the "
+    description="The optimal feed-forward network: rows are put on a line and split into groups; the keys and labels "
+    "of a group are two long words that are read bit by bit. Grows like the square root of N, but must see the "
     "whole row at once, which costs a column per number of the row.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN,),
@@ -114,7 +114,7 @@ def memory_layers(style: BuildStyle, line: KeyLine, memory: KeyLookup) -> tuple[
 
 
 def in_lanes(style: BuildStyle, line: KeyLine, labels: list[int], depth: int) -> tuple[BuildStyle, KeyLookup]:
-    """The memory cut into lanes, so that it is no deeper than `depth`."""
+    """The memory split into lanes, so that it is no deeper than `depth`."""
     entries, key_bits, label_bits = needed(style, line.floors, labels)
     lanes = lanes_within(depth, entries, key_bits, label_bits, style.form)
     if lanes is None:

@@ -9,7 +9,10 @@ that flushes subnormals to zero agrees too.
 number (which covers gradual underflow and flushing), as long as nothing overflows. A sum of m products of terms that
 are themselves off by `carried` together is therefore off by at most
 
-    carried + (total + carried)·g + 4·s·least,   s = m + 2 roundings on the way of any term,  g = s / (2^mantissa − s).
+    carried + (total + carried)·g + 2·s·least·(1 + g),   g = s / (2^mantissa − s),
+
+with s = m + 2 roundings on the way of any term (its product, m − 1 sums, the cut of a wider accumulator, and the
+division of a mean). Of the 2 m operations each loses at most `least`, which the later ones enlarge by at most 1 + g.
 
 An overflow is never carried along as an error: 0 · inf is NaN, so one unread channel would spoil every dot
 product that has a zero at its position. Where a value may exceed half of the range, the proof ends (`NotShown`).
@@ -99,7 +102,7 @@ class Link:
 class Channel:
     """The exact value is in [low, high]: a multiple of `rest` (0: always 0) plus `links`; a float is off by `error`.
 
-    `positive`: the float is never negative, although its error might let it be.
+    `positive`: low is not negative, and neither is the float, although its error might let it be.
     """
 
     low: Fraction
@@ -213,7 +216,7 @@ class Tally:
             raise NotShown(f"{place}: a sum of too many terms for {self.format.name}")
         size = total + carried
         growth = Fraction(steps, (1 << self.format.mantissa) - steps)
-        error = carried + size * growth + 4 * steps * self.format.least
+        error = carried + size * growth + 2 * steps * self.format.least * (1 + growth)
         self.finite(place, total + error)
         return rounded_up(error)
 

@@ -34,6 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
+from typing import NoReturn
 
 from byheart.certify.any_order.lattice import (
     EMPTY,
@@ -61,6 +62,7 @@ from byheart.exact.budget import meter
 from byheart.ir.attend import scores_matter
 from byheart.ir.layers import Affine, Attention, Embedding, Kind, Layer, Pattern, Pool, Residual, Row
 from byheart.ir.network import Decode, Network, Readout
+from byheart.ir.walk import LayerWalk
 from byheart.paper import Ref, implements
 from byheart.progress import SILENT, Progress
 
@@ -121,7 +123,7 @@ def prove_any_order(
         _weights_fit(network, tally.format)
         _absent_stays_finite(network, facts, tally.format)
         with progress.stage("proving exactness", total=len(network.layers)) as stage:
-            walk = _Walk(network, facts, tally)
+            walk = LatticeWalk(network, facts, tally)
             for place, layer in enumerate(network.layers):
                 walk.layer(_name(network, place), layer)
                 stage.advance()
@@ -168,7 +170,7 @@ def _absent_stays_finite(network: Network, facts: InputFacts, form: FloatFormat)
     mixers = [i for i, layer in enumerate(network.layers) if isinstance(layer, Attention)]
     if facts.absent is None or not mixers or isinstance(network.layers[0], Embedding):
         return  # engines look up row 0 for an absent token, which is a token like any other
-    walk = _Walk(network, facts.with_absent(), Tally(form))
+    walk = LatticeWalk(network, facts.with_absent(), Tally(form))
     for place, layer in enumerate(network.layers[: mixers[-1] + 1]):
         walk.layer(f"{_name(network, place)}, with absent tokens", layer)
 
@@ -192,8 +194,8 @@ def _spend(terms: int) -> None:
         found.spend(TERM * terms)
 
 
-class _Walk:
-    """The state between layers: one stream for all positions of a row, or one per position where they differ."""
+class LatticeWalk(LayerWalk[None]):
+    """The domain of lattices: one stream of channels for all positions, or one per position where they differ."""
 
     def __init__(self, network: Network, facts: InputFacts, tally: Tally) -> None:
         self.tally, self.facts = tally, facts
@@ -209,37 +211,34 @@ class _Walk:
         self.table: ValueTable | None = None
         self.mixed = False  # whether tokens have met
         self.pooled = False  # whether one token is left
+        self.place = ""  # the name of the layer that is applied, for messages
 
     def layer(self, place: str, layer: Layer) -> None:
+        """Apply a layer, and put the positions together again where they no longer differ."""
+        self.place = place
         if not isinstance(layer, Residual):
             self.table = None
         if self.pooled and isinstance(layer, Attention | Pool):
             raise NotShown(f"{place}: no rule for {type(layer).__name__} after pooling")
         if not isinstance(layer, Embedding):  # which spends for the rows that it can reach
             _spend(len(self.streams) * (layer.width_out + sum(1 for _ in layer.weights())))
-        match layer:
-            case Embedding():
-                self.streams = [_looked_up(layer, stream) for stream in self.streams]
-            case Affine():
-                self._tokenwise(place, layer)
-            case Residual():
-                self._residual(place, layer)
-            case Attention():
-                self._attention(place, layer)
-            case Pool():
-                self._pool(place)
-            case _:
-                raise NotShown(f"{place}: no rule for {type(layer).__name__}")
+        self.apply(layer)
         self.mixed = self.mixed or isinstance(layer, Attention | Pool)
         if self.mixed and all(not c.error for stream in self.streams for c in stream):
             self.streams = [self._anywhere()]
+
+    def refuse(self, layer: Layer) -> NoReturn:
+        raise NotShown(f"{self.place}: no rule for {type(layer).__name__}")
+
+    def embedding(self, layer: Embedding) -> None:
+        self.streams = [_looked_up(layer, stream) for stream in self.streams]
 
     def _anywhere(self) -> Stream:
         """Return the channels of a token at any position."""
         return [join(list(channels)) for channels in zip(*self.streams, strict=True)]
 
-    def _tokenwise(self, place: str, layer: Affine) -> None:
-        bias = layer.bias or (0,) * layer.width_out
+    def affine(self, layer: Affine) -> None:
+        place, bias = self.place, layer.bias or (0,) * layer.width_out
         self.streams = [
             [
                 _affine(self.tally, f"{place}, output {i}", row, b, layer.relu, stream)
@@ -248,7 +247,8 @@ class _Walk:
             for stream in self.streams
         ]
 
-    def _residual(self, place: str, layer: Residual) -> None:
+    def residual(self, layer: Residual) -> None:
+        place = self.place
         if len(self.streams) == 1:
             table = table_for(layer, self.streams[0], self.table)
             found = table and table_ranges(self.tally, place, layer, self.streams[0], table)
@@ -260,8 +260,8 @@ class _Walk:
             self.table = None
         self.streams = [residual_ranges(self.tally, place, layer, stream) for stream in self.streams]
 
-    def _pool(self, place: str) -> None:
-        n, stream = self.facts.length, self._anywhere()
+    def pool(self, layer: Pool) -> None:
+        place, n, stream = self.place, self.facts.length, self._anywhere()
         least = 1 if self.facts.ragged else n
         out = []
         for k, c in enumerate(stream):
@@ -270,7 +270,8 @@ class _Walk:
             out.append(channel(low, high, c.unit, error))
         self.streams, self.pooled = [out], True
 
-    def _attention(self, place: str, layer: Attention) -> None:
+    def attention(self, layer: Attention) -> None:
+        place = self.place
         if any(scores_matter(head) for head in layer.heads) or layer.kind is Kind.HARDMAX:
             raise NotShown(f"{place}: attention whose scores differ")
         if layer.pattern not in (Pattern.FULL, Pattern.CAUSAL):

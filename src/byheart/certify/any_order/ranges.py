@@ -198,6 +198,7 @@ def _bent_line(slope: Fraction, bends: list[tuple[Sum, Fraction]], x: Channel) -
     return min(values), max(values)
 
 
+# Values of a channel up to which blocks are enumerated. Tuned by hand.
 MOST_VALUES = 1 << 17
 SAFE = 1 << 62  # sums of int64 below this do not overflow
 ONE = Fraction(1)

@@ -1,4 +1,4 @@
-"""The distinct contexts of a data set: what a network can tell apart, so what can carry a label of its own.
+"""The distinct contexts of a data set: what a network can distinguish, so what can have a separate label.
 
 next-token: (last point, multiset of the row); seq-to-seq: (point, multiset of the row); set: the multiset;
 causal: (point, multiset of the prefix that it ends). Equal contexts must have equal labels (KS25, Theorem 4.1).
@@ -140,19 +140,25 @@ _CHUNK = 1 << 22  # entries sorted at once
 
 @dataclass(frozen=True, eq=False)
 class Contexts:
-    """K contexts in order of appearance; token (`row[c]`, `position[c]`) is the first that has context c.
+    """K contexts in order of appearance.
 
-    `position` is the place in the padded row. A set has no place where its label is read: its `point` is -1 and its
-    position 0. `of_label` has the shape of the data set's labels and holds the context of each, -1 where none is.
+    Attributes:
+        row: (K,) the row of the first token that has the context.
+        position: (K,) its place in the padded row; 0 for a set, whose label is read nowhere.
+        label: (K,) class number.
+        count: (K,) how many labels of the data have the context.
+        multiset: (K,) number of its multiset, in order of appearance.
+        point: (K,) which of the data set's points it is at; -1 for a set.
+        of_label: The context of each label, in the shape of the data set's labels; -1 without a label.
     """
 
-    row: Index  # (K,)
-    position: Index  # (K,)
-    label: Index  # (K,) class number
-    count: Index  # (K,) how many labels of the data it stands for
-    multiset: Index  # (K,) number of its multiset, in order of appearance
-    point: Index  # (K,) which of the data set's points it is at
-    of_label: Index  # (N,) or (N, n)
+    row: Index
+    position: Index
+    label: Index
+    count: Index
+    multiset: Index
+    point: Index
+    of_label: Index
 
     def __len__(self) -> int:
         return len(self.row)
@@ -192,7 +198,7 @@ def find_contexts(task: Task, positions: bool, index: Index, labels: Index) -> C
 def row_multisets(index: Index, ordered: bool) -> Index:
     """A number for each row's multiset, in order of appearance.  # (N,)
 
-    `ordered` says that a point tells its position, so that rows with equal multisets are equal as they stand.
+    `ordered`: a point includes its position, so that rows with equal multisets are equal.
     """
     return distinct_rows(index if ordered else np.sort(index, axis=1))[1]
 

@@ -63,7 +63,7 @@ def _canonical(label: object) -> str:
 
 
 def check_consistent(encoder: Encoder, inputs: Inputs, labels: Index, classes: Classes, contexts: Contexts) -> None:
-    """Raises a ConflictError that names the first two rows at odds (KS25, Theorem 4.1, condition 1)."""
+    """Raise a ConflictError that names the first two rows at odds (KS25, Theorem 4.1, condition 1)."""
     of_label, flat = contexts.of_label.reshape(-1), labels.reshape(-1)
     wrong = np.flatnonzero((of_label >= 0) & (flat != contexts.label[of_label]))
     if not wrong.size:
@@ -115,15 +115,22 @@ def _remedy(encoder: Encoder, rows: list[list[object]]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Sequences as inputs, labels as class numbers (-1 where a token has none), and the classes they stand for.
+    """Validated rows. Where the target is a distribution, equal contexts may have different labels.
 
-    Where the target is a distribution, equal contexts may have different labels: `distributions` counts them. `given`
-    are the distributions that the user gave as labels, one per sequence; `labels` then has their likeliest classes.
+    Attributes:
+        encoder: How tokens become inputs.
+        inputs: The sequences.
+        labels: (N,) class numbers, or (N, n) for one label per token, -1 where a token has none.
+        classes: The class of every number.
+        fingerprint: Of task, rows and labels.
+        target: Whether contexts have classes or distributions.
+        given: The distributions that the user gave as labels, one per sequence; `labels` then has their likeliest
+            classes.
     """
 
     encoder: Encoder
     inputs: Inputs
-    labels: Index  # (N,), or (N, n) for one label per token
+    labels: Index
     classes: Classes
     fingerprint: str
     target: Target = Target.CLASS
@@ -180,14 +187,21 @@ class Dataset:
         return [[self.classes[c] for c in row if c >= 0] for row in self.labels.tolist()]
 
     def subset(self, rows: Sequence[int] | Index) -> Dataset:
-        """The data set of these rows alone; symbols, length and classes are those that the rows need.
+        """Return the data set of some rows alone, with the symbols, length and classes that they need.
+
+        Args:
+            rows: Their numbers.
+
+        Raises:
+            DataError: There is no such row.
 
         >>> load(["ab", "ba", "b"], [0, 1, 1]).subset([2]).n
         1
         """
         chosen = np.asarray(rows, dtype=np.int64)
         if chosen.size and (int(chosen.min()) < 0 or int(chosen.max()) >= self.N):
-            raise DataError(f"rows {int(chosen.min())} to {int(chosen.max())} are asked for, but there are {self.N}")
+            least, most = int(chosen.min()), int(chosen.max())
+            raise DataError(f"rows {least} to {most} are requested, but the data set has {self.N}")
         sequences = self.encoder.decode(Inputs(self.inputs.points, self.inputs.index[chosen]))
         part = Dataset(self.encoder, self.inputs, self.labels[chosen], self.classes, "")
         labels = part.label_values() if self.given is None else [self.given[row] for row in chosen.tolist()]
@@ -224,14 +238,23 @@ def load(
     target: Target | str = Target.CLASS,
     named: bool = False,
 ) -> Dataset:
-    """Reads and checks sequences with their labels.
+    """Read and check sequences with their labels.
 
-    Sequences are lists, tuples, strings or arrays of tokens: ints, strs, or real vectors (floats are taken exactly).
-    Labels are any hashable values, one per sequence, or one list per sequence where `task` labels every token. A set
-    has no positions, whatever `positions` says. With `target="distribution"` the labels of equal contexts are counted;
-    labels that are `Distribution`s are targets as they are. Rows of nothing but numbers, some of them not whole, are
-    vectors, or with `named` symbols. Raises a DataError that names the row, and a ConflictError when equal contexts
-    have different labels and classes are the target.
+    Args:
+        sequences: Lists, tuples, strings or arrays of tokens: ints, strs, or real vectors (floats are taken exactly).
+        labels: Hashable values, one per sequence, or one list per sequence where `task` labels every token.
+        task: The task.
+        positions: Whether positions count; a set has none.
+        target: `class`, or `distribution`, which counts the labels of equal contexts. Labels that are `Distribution`s
+            are targets as they are.
+        named: Whether rows of numbers, some of them not whole, are symbols and not vectors.
+
+    Returns:
+        The data set.
+
+    Raises:
+        DataError: A row cannot be used; the message names it.
+        ConflictError: Equal contexts have different labels and classes are the target.
     """
     if hasattr(labels, "__iter__") and not hasattr(labels, "__len__"):  # to be gone through more than once
         labels = list(labels)
@@ -291,7 +314,7 @@ def find_distributions(dataset: Dataset) -> Distributions:
 
 
 def ordered_distributions(dataset: Dataset) -> Distributions:
-    """`Dataset.distributions`; where the data has no positions, of its rows in the order in which they stand.
+    """`Dataset.distributions`; where the data has no positions, of its rows in their given order.
 
     >>> ordered_distributions(load(["ab", "ba"], [0, 1], positions=False)).count
     2
@@ -350,9 +373,9 @@ def unchecked(
 
 
 def _refuse_twins(dataset: Dataset, tokens: Tokens) -> None:
-    """Rows that only the way of writing a number tells apart, and that have different labels.
+    """Rows that differ only in how a number is written, and that have different labels.
 
-    To a network 0.0 is -0.0 and 1 is 1.0, so it cannot know both rows. They are not a conflict between equal rows,
+    To a network 0.0 is -0.0 and 1 is 1.0, so it cannot store both rows. They are not a conflict between equal rows,
     which a policy may settle by leaving some out: to the user they are different rows.
     """
     if tokens.spellings is None:

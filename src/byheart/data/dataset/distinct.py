@@ -23,6 +23,7 @@ Table = npt.NDArray[Any]  # (T, k) of int64 or uint64
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _FOLD = np.uint64(29)
+# Keys below a few times their number are counted in a table of this size at least, instead of sorted.
 _DENSE = 1 << 20
 _CHUNK = 1 << 18  # keys ranked, rows sorted out at once
 

@@ -41,7 +41,9 @@ from byheart.errors import DataError, UnknownSymbolError
 from byheart.exact.number import Number, Values
 from byheart.ir.network import ABSENT, Inputs
 
+# Tokens of a row.
 MAX_LENGTH = 1 << 24
+# Symbols that a message names.
 _FEW = 5
 _PADDING = object()  # None is a symbol: a missing token
 
@@ -50,19 +52,38 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Encoder:
-    """How sequences become inputs. `symbols` is None for vectors; `padded` says whether short rows are padded."""
+    """How sequences become inputs.
+
+    Attributes:
+        task: The task.
+        positions: Whether a token's position is part of its input.
+        length: n, of the longest row.
+        symbols: The known symbols, in their order; None for vectors.
+        dimension: Of a token without its position; 1 for symbols.
+        padded: Whether short rows are padded.
+        pad_vector: For padded vectors: one that is not among the data.
+    """
 
     task: Task
     positions: bool
-    length: int  # n, of the longest row
+    length: int
     symbols: tuple[Symbol, ...] | None
-    dimension: int  # of a token without its position; 1 for symbols
+    dimension: int
     padded: bool = False
-    pad_vector: tuple[Number, ...] | None = None  # for padded vectors: one that is not among the data
+    pad_vector: tuple[Number, ...] | None = None
 
     @staticmethod
     def fit(tokens: Tokens, task: Task, positions: bool) -> Encoder:
-        """The encoder that these tokens need."""
+        """Find the encoder that tokens need.
+
+        Args:
+            tokens: The tokens of all rows.
+            task: The task.
+            positions: Whether positions count.
+
+        Raises:
+            DataError: A row is too long.
+        """
         length = int(tokens.lengths.max(initial=1))
         if length > MAX_LENGTH:
             raise DataError(f"a row has {length} tokens; at most {MAX_LENGTH} are supported, so split it")
@@ -74,7 +95,7 @@ class Encoder:
 
     @cached_property
     def named(self) -> bool:
-        """Whether numbers are names: every symbol is a float, and a whole number in a question stands for its equal."""
+        """Whether numbers are names: every symbol is a float, and a whole number in a query means its equal."""
         return bool(self.symbols) and all(type(symbol) is float for symbol in self.symbols or ())
 
     @property
@@ -83,11 +104,27 @@ class Encoder:
         return self.dimension + self.positions
 
     def encode(self, sequences: Iterable[Any]) -> Inputs:
-        """The inputs of known sequences; an UnknownSymbolError or DataError names the row that cannot be one."""
+        """Encode known sequences.
+
+        Args:
+            sequences: Rows of tokens.
+
+        Raises:
+            UnknownSymbolError: A token was not memorized; the message names the row.
+            DataError: A row has another length or kind of tokens.
+        """
         return self.place(self.read(sequences))
 
     def place(self, tokens: Tokens) -> Inputs:
-        """`encode` of tokens that are read already. Points are numbered in the order of their tokens."""
+        """Encode tokens that are read already. Points are numbered in the order of their tokens.
+
+        Args:
+            tokens: The result of `read`.
+
+        Raises:
+            UnknownSymbolError: A token was not memorized.
+            DataError: A row has another length.
+        """
         wrong = np.flatnonzero(~self._fitting_lengths(tokens.lengths))
         if wrong.size:
             raise DataError(self._length_message(int(wrong[0]), int(tokens.lengths[wrong[0]])))
@@ -98,13 +135,28 @@ class Encoder:
         return self._inputs(tokens.lengths, table[tokens.ids], tokens)
 
     def place_labels(self, lengths: Index, labels: Index) -> Index:
-        """Labels, one per token and row after row, in the places of their tokens; -1 elsewhere.  # (N, n)"""
+        """Put labels in the places of their tokens.
+
+        Args:
+            lengths: Tokens of every row.
+            labels: One per token, row after row.
+
+        Returns:
+            (N, n) labels, -1 elsewhere.
+        """
         return self._grid(lengths, labels, -1)
 
     def encode_known(self, sequences: Iterable[Any]) -> tuple[Inputs, npt.NDArray[np.bool_]]:
-        """The inputs and which rows are known; a row with a strange token or length is encoded as some valid row.
+        """Encode sequences that may be unknown.
 
-        Values that cannot be tokens (NaN, a vector of another dimension) are errors here too.
+        Args:
+            sequences: Rows of tokens.
+
+        Returns:
+            The inputs and which rows are known; a row with an unknown token or length is encoded as some valid row.
+
+        Raises:
+            DataError: A value cannot be a token (NaN, a vector of another dimension).
         """
         tokens = self.read(sequences)
         table, known_tokens = self._table(tokens)
@@ -133,7 +185,14 @@ class Encoder:
 
     @staticmethod
     def from_dict(stored: object) -> Encoder:
-        """The encoder of `as_dict`; a FileFormatError names the field that is damaged."""
+        """Read the encoder of `as_dict`.
+
+        Args:
+            stored: The field of a file.
+
+        Raises:
+            FileFormatError: A field is damaged; the message names it.
+        """
         if not isinstance(stored, Mapping) or set(stored) != {field.name for field in fields(Encoder)}:
             raise damaged("encoder", stored, f"an object with {', '.join(field.name for field in fields(Encoder))}")
         if not isinstance(stored["task"], str) or stored["task"] not in list(Task):
@@ -167,7 +226,14 @@ class Encoder:
             raise damaged("encoder.pad_vector", pad, "the vector that pads short rows")
 
     def decode(self, inputs: Inputs) -> list[list[Any]]:
-        """The sequences that these inputs stand for: symbols, or tuples of exact numbers; padding is left out."""
+        """Return the sequences of inputs.
+
+        Args:
+            inputs: Inputs of this encoder.
+
+        Returns:
+            Rows of symbols, or of tuples of exact numbers; padding is omitted.
+        """
         used, ranks = rank_keys(inputs.index[inputs.index >= 0], inputs.points.count)
         names: list[Any] = [self._name(inputs.points, number) for number in used.tolist()] or [_PADDING]
         table: Index = np.full_like(inputs.index, -1)
@@ -183,7 +249,14 @@ class Encoder:
         return _PADDING if vector == self.pad_vector else vector
 
     def read(self, sequences: Iterable[Any]) -> Tokens:
-        """The tokens of sequences of this encoder's kind."""
+        """Read the tokens of sequences of this encoder's kind.
+
+        Args:
+            sequences: Rows of tokens.
+
+        Raises:
+            DataError: The tokens are of another kind or dimension.
+        """
         vectors = self.symbols is None
         kind = TokenKind.VECTORS if vectors else TokenKind.NAMES if self.named else TokenKind.SYMBOLS
         tokens = read_tokens(sequences, kind, unordered=self.task is Task.SET)

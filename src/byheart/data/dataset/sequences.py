@@ -1,4 +1,4 @@
-"""The user's sequences, read once: which distinct tokens there are, and which of them stands where.
+"""The user's sequences, read once: the distinct tokens, and which of them is at each position.
 
 Tokens are symbols or real vectors. Where every token is a number and one of them is not whole, each is a vector of
 dimension 1; otherwise texts, whole numbers, and numbers and truth values beside texts are symbols, distinguished by
@@ -33,6 +33,7 @@ from byheart.errors import DataError, InexactError
 from byheart.exact.number import Dyadic, Number, Values, as_fraction, dyadic, from_float, from_fraction, parts
 
 Floats = npt.NDArray[np.float64]
+# Bits of a float64.
 _MANTISSA = 53
 
 
@@ -117,12 +118,13 @@ def find_vector(values: Values, vector: Sequence[Number]) -> int | None:
 
 
 Symbol = str | int | float | bool | None
+# Whole numbers up to this are floats.
 _EXACT_IN_FLOAT = 1 << 53
 _NUMBER_TYPES = (int, float, Dyadic, Fraction)
 
 
 class TokenKind(Enum):
-    """What lone numbers are: vectors as soon as one is not whole (ANY), or what a memory was made of.
+    """What lone numbers are: vectors as soon as one is not whole (ANY), or what a memory was built from.
 
     NAMES: symbols that are distinguished by their value alone, all of them written as floats.
     """
@@ -158,7 +160,7 @@ def place(lengths: Index, token: int) -> tuple[int, int]:
 
 
 def read_tokens(sequences: Iterable[Any], kind: TokenKind = TokenKind.ANY, *, unordered: bool = False) -> Tokens:
-    """Reads lists, tuples, strings and arrays of tokens. `unordered` also takes Python sets as rows."""
+    """Read lists, tuples, strings and arrays of tokens. `unordered` also takes Python sets as rows."""
     if isinstance(sequences, np.ndarray) and sequences.ndim in (2, 3) and sequences.dtype.kind in "iuf":
         tokens = _from_array(sequences, kind)
         if tokens is not None:
@@ -172,7 +174,7 @@ def read_tokens(sequences: Iterable[Any], kind: TokenKind = TokenKind.ANY, *, un
 
 
 def _from_names(lengths: Index, rows: list[Any], kinds: set[type]) -> Tokens:
-    """Texts and whole numbers, most of all data: gone through twice, so that no list of all tokens is made."""
+    """Texts and whole numbers, most of all data: iterated twice, so that no list of all tokens is built."""
     count = int(lengths.sum())
     if kinds <= {int}:
         try:
@@ -340,7 +342,7 @@ def _from_coordinates(lengths: Index, coordinates: list[Any], width: int) -> Tok
 
 
 def _from_floats(lengths: Index, floats: Floats, whole: npt.NDArray[np.bool_] | None = None) -> Tokens:
-    """`whole` says which coordinates were written as ints, where some were and some were not."""
+    """`whole`: which coordinates were written as ints, where some were and some were not."""
     bad = np.flatnonzero(~np.isfinite(floats).all(axis=1))
     if bad.size:
         width = floats.shape[1]

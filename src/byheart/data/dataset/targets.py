@@ -2,7 +2,7 @@
 
 A data set has one or the other. With classes, equal contexts must have equal labels. With distributions they need not:
 the labels of a context are counted, and its target is the empirical distribution (M24, eq. (1)); or a label is a
-`Distribution` that somebody gives. Counts are integers and given weights are floats, both taken as they are.
+`Distribution` that the user gives. Counts are integers and given weights are floats, both taken as they are.
 
     >>> from byheart.data.dataset.dataset import load
     >>> rows, labels = [["a"], ["a"], ["a"]], [["cat"], ["dog"], ["dog"]]
@@ -31,12 +31,18 @@ from byheart.errors import DataError
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+# After the end of a context.
 PAD = -1
 LEAST = 1e-290  # no given probability is smaller
 
 
 class Target(StrEnum):
-    """What the contexts of a data set are answered with."""
+    """The kind of answer that contexts of a data set have.
+
+    Attributes:
+        CLASS: One class.
+        DISTRIBUTION: A distribution over classes.
+    """
 
     CLASS = "class"
     DISTRIBUTION = "distribution"
@@ -44,7 +50,11 @@ class Target(StrEnum):
 
 @dataclass(frozen=True)
 class Distribution:
-    """A label that is a distribution: classes in their order, and a positive weight for each.
+    """A label that is a distribution.
+
+    Attributes:
+        classes: The classes in their order.
+        weights: A positive weight for each.
 
     >>> Distribution.of({"ran": 0.3, "sat": 0.7, "slept": 0})
     Distribution(classes=('ran', 'sat'), weights=(0.3, 0.7))
@@ -55,7 +65,14 @@ class Distribution:
 
     @staticmethod
     def of(weights: Mapping[Any, float]) -> Distribution:
-        """Weights of at least 0: counts, or probabilities; classes of weight 0 are left out."""
+        """Make a distribution of weights.
+
+        Args:
+            weights: Class -> count or probability; classes of weight 0 are omitted.
+
+        Raises:
+            DataError: A weight is negative, not finite or far too small, or all are 0.
+        """
         wrong = next((w for w in weights.values() if not _is_weight(w)), None)
         if wrong is not None:
             raise DataError(f"a weight is {quote(wrong)}; weights are finite numbers of at least 0")
@@ -63,13 +80,17 @@ class Distribution:
         if not kept:
             raise DataError("a distribution has no class with a weight above 0; give it one")
         if min(weight for _, weight in kept) < LEAST * math.fsum(weight for _, weight in kept):
-            raise DataError(f"a probability is below {LEAST:g}, too small for a float64: leave that class out")
+            raise DataError(f"a probability is below {LEAST:g}, too small for a float64: omit that class")
         classes, numbers = distinct([name for name, _ in kept])
         by_number = dict(zip(numbers, (weight for _, weight in kept), strict=True))
         return Distribution(classes, tuple(by_number[number] for number in range(len(classes))))
 
     def same(self, other: Distribution) -> bool:
-        """Whether classes, by type and value, and weights are equal."""
+        """Whether classes, by type and value, and weights are equal.
+
+        Args:
+            other: Another distribution.
+        """
         return same(self.classes, other.classes) and self.weights == other.weights
 
     @property
@@ -86,7 +107,7 @@ def _is_weight(weight: object) -> bool:
 class Distributions:
     """n distinct contexts with the weight of every next token: what a next-token model is fitted to.
 
-    `tokens` (n, T) is padded with -1 at the end; the weighted pairs are sorted by context: pair k says that context
+    `tokens` (n, T) is padded with -1 at the end; the weighted pairs are sorted by context: pair k means that context
     `pair_context[k]` is followed by token `pair_token[k]` with weight `pair_weight[k]` (a count, or a probability).
     """
 

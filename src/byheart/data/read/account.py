@@ -9,11 +9,10 @@ Both are looked for before anything is refused, so that one message names every 
 ... except DataError as error:
 ...     print(error)
 the dictionary cannot be taken as it is:
-  1 row has an empty cell (row 3: 'code'); say --missing drop to leave these rows out, or --missing label to take an
-  empty cell as a value of its own
-  2 rows have the same inputs as another row but another label (row 0 says 'x', row 1 says 'y'); say --conflicts first
-  to keep the first of them, --conflicts majority for the most frequent label, or --conflicts drop to leave all of them
-  out
+  1 row has an empty cell (row 3: 'code'); add --missing drop to skip these rows, or --missing label to take an empty
+  cell as a separate value
+  2 rows have the same inputs as another row but another label (row 0 has 'x', row 1 has 'y'); add --conflicts first
+  to keep the first of them, --conflicts majority for the most frequent label, or --conflicts drop to skip all of them
   for example, add: --missing drop --conflicts first
 >>> kept, account = settle_cells(table, missing="drop", conflicts="first")
 >>> len(kept), [(part.reason, part.numbers) for part in account.left_out]
@@ -28,20 +27,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from byheart.data.dataset.conflicts import POLICIES, Conflicts, Mask
 from byheart.data.dataset.distinct import Index, distinct_rows
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.cells import CellTable, CellType, Column
 from byheart.data.read.columns import header_words
-from byheart.data.read.options import POLICIES
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError, TableError
 
 UNEVEN = ("error", "drop")
 _NAMED = 3  # rows that a message names
 _UNEVEN_REASON = "more or fewer cells than there are columns"
-Mask = npt.NDArray[np.bool_]
 _REASONS = {
     "first": "another label than an earlier row with the same inputs",
     "majority": "another label than most rows with the same inputs",
@@ -51,7 +48,7 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class TableProblem:
-    """What is wrong with a table, in words that name every flag about it, and the flag to begin with."""
+    """A defect of a table, with every flag about it, and the flag to begin with."""
 
     words: str
     flag: str
@@ -59,7 +56,7 @@ class TableProblem:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Rows that were left out for one reason, by their places in the source; `flag` is what asked for it."""
+    """Rows that were skipped for one reason, by their places in the source; `flag` is the flag that caused it."""
 
     reason: str
     flag: str
@@ -68,7 +65,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Account:
-    """What became of every row: read, kept (of these, how many repeat another one), and left out."""
+    """What became of every row: read, kept (of these, how many repeat another one), and skipped."""
 
     rows: int
     kept: int
@@ -77,11 +74,11 @@ class Account:
     left_out: tuple[LeftOut, ...] = ()
 
     def counts(self) -> dict[str, int]:
-        """How many rows were left out, by the flag that did it."""
+        """How many rows were skipped, by the flag that did it."""
         return {part.flag: len(part.numbers) for part in self.left_out}
 
     def lines(self, most: int = 200) -> list[str]:
-        """For people: every row that was left out, as long as there are not more than `most` numbers to a reason."""
+        """For people: every row that was skipped, up to `most` numbers for a reason."""
         twice = f", of which {self.repeated:,} repeat another row" if self.repeated else ""
         found = [f"{self.rows:,} rows read, {self.kept:,} known{twice}"]
         for part in self.left_out:
@@ -89,7 +86,7 @@ class Account:
             more = f", … and {len(runs) - most:,} more places" if len(runs) > most else ""
             rows = "1 row" if len(part.numbers) == 1 else f"{len(part.numbers):,} rows"
             where = ", ".join(runs[:most])
-            found.append(f"left out: {rows} with {part.reason} ({part.flag}): {self.unit} {where}{more}")
+            found.append(f"skipped: {rows} with {part.reason} ({part.flag}): {self.unit} {where}{more}")
         return found
 
     def as_dict(self) -> dict[str, Any]:
@@ -121,9 +118,9 @@ def settle_cells(
     problems: Sequence[TableProblem] = (),
 ) -> tuple[CellTable, Account]:
     """The rows that are kept, and the account. With `missing="label"` a missing text is the empty text;
-    `uneven="drop"` leaves out lines that have more or fewer cells than there are columns.
+    `uneven="drop"` skips lines that have more or fewer cells than there are columns.
 
-    `problems` are what is wrong with the table besides; where there is any, the rows are refused together with them.
+    `problems` are further defects of the table; where there is any, the rows are refused together with them.
     """
     policies = (("missing", missing, MISSING), ("conflicts", conflicts, POLICIES), ("uneven", uneven, UNEVEN))
     for name, value, known in policies:
@@ -146,12 +143,12 @@ def settle_cells(
     if not complete.size or not table.columns:
         raise _refusal(f"every row of {table.origin} has an empty cell", problems)
     group, label = _groups(taken, complete)
-    torn = _torn(group, label)
-    if conflicts == "error" and torn.any():
-        problems.append(TableProblem(_conflict_words(table, complete, group, label, torn), "--conflicts first"))
+    found = Conflicts.of(group[:, None], label[:, None])
+    if conflicts == "error" and found.torn.any():
+        problems.append(TableProblem(_conflict_words(table, complete, found), "--conflicts first"))
     if problems:
         raise _refusal(f"{table.origin} cannot be taken as it is:", problems)
-    keep = _KEEPS[conflicts](group, label, torn) if torn.any() else np.ones(len(complete), dtype=bool)
+    keep = found.keep(conflicts)
     if not keep.any():
         raise DataError(f"--conflicts {conflicts} leaves no row: every row contradicts another one; relabel them")
     kept = complete[keep]
@@ -185,18 +182,18 @@ def _problems_of_the_file(table: CellTable, uneven: str) -> list[TableProblem]:
         more = ", …" if len(table.uneven) > _NAMED else ""
         lines = f"1 {table.unit} does" if len(table.uneven) == 1 else f"{len(table.uneven):,} {table.unit}s do"
         words = f"{lines} not have as many cells as there are columns ({', '.join(named)}{more})"
-        remedy = "say --uneven drop to leave them out, or quote cells that hold the separator"
+        remedy = "add --uneven drop to skip them, or quote cells that contain the separator"
         found.append(TableProblem(f"{words}; {remedy}", "--uneven drop"))
     return found
 
 
 def _empty_columns(table: CellTable) -> list[TableProblem]:
-    """Columns without a single cell: every row would be left out because of them."""
+    """Columns without a single cell: every row would be skipped because of them."""
     if all(cell is None for cell in table.label.cells):
         raise DataError(f"the label's column, {table.label.name!r}, is empty; name another one with --label")
     empty = [column.name for column in table.columns if all(cell is None for cell in column.cells)]
     return [
-        TableProblem(f"column {name!r} is empty; say --drop {shlex.quote(name)}", f"--drop {shlex.quote(name)}")
+        TableProblem(f"column {name!r} is empty; add --drop {shlex.quote(name)}", f"--drop {shlex.quote(name)}")
         for name in empty
     ]
 
@@ -206,7 +203,7 @@ def _with_empty(table: CellTable) -> CellTable:
     if table.label.type is not CellType.TEXT and None in table.label.cells:
         raise DataError(
             f"the label {table.label.name!r} is a number and missing in some rows, and a missing number would look "
-            "like the answer for an unknown row; say --missing drop"
+            "like the answer for an unknown row; add --missing drop"
         )
     return replace(table, columns=tuple(map(_filled, table.columns)), label=_filled(table.label))
 
@@ -233,41 +230,6 @@ def _numbered(column: Column, rows: list[int]) -> Index:
     return np.fromiter((numbers.setdefault(cells[row], len(numbers)) for row in rows), dtype=np.int64, count=len(rows))
 
 
-def _torn(group: Index, label: Index) -> Mask:
-    """Which rows belong to a group with several labels."""
-    first = np.full(int(group.max()) + 1, -1, dtype=np.int64)
-    first[group[::-1]] = label[::-1]  # the label of the first row
-    odd = np.zeros(len(first), dtype=bool)
-    odd[group[label != first[group]]] = True
-    return np.asarray(odd[group])
-
-
-def _keep_first(group: Index, label: Index, torn: Mask) -> Mask:
-    first = np.empty(int(group.max()) + 1, dtype=np.int64)
-    first[group[::-1]] = label[::-1]
-    return np.asarray(label == first[group])
-
-
-def _keep_majority(group: Index, label: Index, torn: Mask) -> Mask:
-    """The label that most rows of a group have; of several, the one that comes first."""
-    winner = np.empty(int(group.max()) + 1, dtype=np.int64)
-    winner[group] = label
-    votes: dict[int, dict[int, int]] = {}
-    for one, name in zip(group[torn].tolist(), label[torn].tolist(), strict=True):
-        counted = votes.setdefault(one, {})
-        counted[name] = counted.get(name, 0) + 1
-    for one, counted in votes.items():
-        winner[one] = max(counted, key=counted.__getitem__)
-    return np.asarray(label == winner[group])
-
-
-def _keep_none(group: Index, label: Index, torn: Mask) -> Mask:
-    return ~torn
-
-
-_KEEPS = {"first": _keep_first, "majority": _keep_majority, "drop": _keep_none}
-
-
 def _missing_words(table: CellTable, lacking: Mask) -> str:
     rows = np.flatnonzero(lacking).tolist()
     named = []
@@ -277,22 +239,22 @@ def _missing_words(table: CellTable, lacking: Mask) -> str:
     more = ", …" if len(rows) > _NAMED else ""
     count = "1 row has" if len(rows) == 1 else f"{len(rows):,} rows have"
     return (
-        f"{count} an empty cell ({'; '.join(named)}{more}); say --missing drop to leave these rows out, or --missing "
-        "label to take an empty cell as a value of its own"
+        f"{count} an empty cell ({'; '.join(named)}{more}); add --missing drop to skip these rows, or --missing "
+        "label to take an empty cell as a separate value"
     )
 
 
-def _conflict_words(table: CellTable, complete: Index, group: Index, label: Index, torn: Mask) -> str:
-    places = np.flatnonzero(torn)
+def _conflict_words(table: CellTable, complete: Index, conflicts: Conflicts) -> str:
+    group, label, places = conflicts.group[:, 0], conflicts.label[:, 0], np.flatnonzero(conflicts.places[:, 0])
     one = int(places[0])
     two = int(np.flatnonzero((group == group[one]) & (label != label[one]))[0])
-    said = [
-        f"{table.unit} {table.numbers[row]} says {quote(table.label.cells[row])}"
+    named = [
+        f"{table.unit} {table.numbers[row]} has {quote(table.label.cells[row])}"
         for row in (int(complete[one]), int(complete[two]))
     ]
     more = ", …" if len(places) > 2 else ""
     return (
-        f"{len(places):,} rows have the same inputs as another row but another label ({', '.join(said)}{more}); say "
+        f"{len(places):,} rows have the same inputs as another row but another label ({', '.join(named)}{more}); add "
         "--conflicts first to keep the first of them, --conflicts majority for the most frequent label, or --conflicts "
-        "drop to leave all of them out"
+        "drop to skip all of them"
     )

@@ -12,7 +12,6 @@ are (no leading zeros), and different cells are different numbers. `00501` stays
 from __future__ import annotations
 
 import datetime
-import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -22,27 +21,23 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from byheart.data.read.columns import choose_column, header_doubt, numbers_rows, table_columns
+from byheart.data.read.columns import choose_column, numbers_rows, open_records, read_columns, table_columns
 from byheart.data.read.sources import Limits, TextForm
-from byheart.data.read.table import open_records
 from byheart.data.values import days_as_texts, is_missing, plain
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
-from byheart.exact.budget import check_room
 from byheart.progress import SILENT, Progress, timed
 
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _EXACT = 1 << 53  # whole numbers up to this are floats
-_STEP = 10_000  # rows between two signs of progress
-_MANY = 1 << 18  # rows between two looks at the machine's memory
 _SPELLED = (str, int, float, datetime.date, datetime.time, datetime.timedelta, UUID)
 _SPELLED_NAMES = ("Period", "Interval")  # of pandas; their texts distinguish them
-_USUAL_PLACES = 8  # of a cell, where nothing was cut yet
+_USUAL_PLACES = 8  # of a cell, before it is tokenized
 
 
 class CellType(StrEnum):
-    """What the cells of a column are, and the tensor that they are handed over in."""
+    """What the cells of a column are, and the type of its input tensor."""
 
     TEXT = "text"  # string
     WHOLE = "whole number"  # int64
@@ -105,7 +100,7 @@ def read_cells(
     """The columns of a file or a frame. The label is the named column, else one with a usual name, else the last one.
 
     `columns` are the inputs, by default all others but those of `drop`; the columns of `texts` stay texts. Without
-    `header`, a CSV file has one, and the table says so if it looks like a row.
+    `header`, a CSV file has one, and `header_doubt` is set if it looks like a row.
     """
     limits = limits or Limits()
     records = open_records(source, limits, TextForm(header is not False, encoding, lenient=True))
@@ -119,37 +114,22 @@ def read_cells(
         raise DataError(words + (index if _is_indexed(source) else ""))
     if named in inputs or len(set(inputs)) < len(inputs):
         raise OptionError(f"the column {named!r} is the label and cannot be an input too; each column is named once")
-    cells: list[list[Any]] = [[] for _ in (*inputs, named)]
-    numbers: list[int] = []
-    with progress.stage("reading rows", total=limits.max_rows) as stage:
-        for number, row in itertools.islice(records.select((*inputs, named)), limits.max_rows):
-            numbers.append(number)
-            for kept, cell in zip(cells, row, strict=True):
-                kept.append(cell)
-            if len(numbers) % _STEP == 0:
-                stage.advance(_STEP)
-            if len(numbers) % _MANY == 0:
-                check_room(len(numbers), _USUAL_PLACES * len(row) * len(numbers))
-    if not numbers:
-        raise DataError(f"{records.origin} has columns and no rows; it needs a row")
-    doubt = header_doubt((*inputs, named), cells) if records.first_line and header is None else ("", "")
-    place: Callable[[int], str] = lambda row: records.place(numbers[row])  # noqa: E731
-    nothing = [name for name, kept in zip(inputs, cells, strict=False) if not name and all(map(is_missing, kept))]
+    found = read_columns(records, inputs, named, limits, progress, tokens=_USUAL_PLACES)
+    pairs = [*zip(inputs, found.cells, strict=True), (named, found.labels)]
+    nothing = [name for name, cells in pairs[:-1] if not name and all(map(is_missing, cells))]
     typed = [
-        typed_column(name, kept, place, keep_text=name in texts)
-        for name, kept in zip((*inputs, named), cells, strict=True)
-        if name not in nothing
+        typed_column(name, cells, found.place, keep_text=name in texts) for name, cells in pairs if name not in nothing
     ]
-    left = "a column without a name and without cells was left out" if nothing else ""
+    left = "a column without a name and without cells was skipped" if nothing else ""
     return CellTable(
         tuple(typed[:-1]),
         typed[-1],
-        numbers,
+        list(found.numbers),
         records.origin,
         records.unit,
         remarks=tuple(part for part in (records.remark, left) if part),
         uneven=tuple(records.uneven),
-        header_doubt=doubt,
+        header_doubt=found.doubt if header is None else ("", ""),
         reading=chosen.line(records.columns),
     )
 
@@ -240,7 +220,7 @@ def _as_texts(name: str, cells: list[Any], place: Callable[[int], str]) -> list[
         if not isinstance(cell, _SPELLED) and kind not in _SPELLED_NAMES:
             raise DataError(
                 f"{place(row)}: column {name!r} holds {quote(cell)} ({kind}); a deployed model takes texts, numbers "
-                f"and truth values: convert the column, or leave it out with --drop {name}"
+                f"and truth values: convert the column, or skip it with --drop {name}"
             )
         text = str(cell)
         if type(spelled.setdefault(text, cell)) is not type(cell) or spelled[text] != cell:

@@ -1,4 +1,5 @@
-"""Which columns hold the inputs and the labels: as the user says, else a good guess that is printed.
+"""The columns of a source: which hold the inputs and the label (as the user names them, else a printed guess), and
+their cells.
 
 `table_columns` decides for every command that reads a table: the label is the column with a usual name, else the last
 one; the inputs are a text column with a usual name, else all others. `header_doubt` decides whether the first line of a
@@ -7,30 +8,181 @@ CSV file may be a row.
 
 from __future__ import annotations
 
+import datetime
 import re
 import shlex
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from itertools import pairwise
+from itertools import islice, pairwise
+from os import PathLike
 from typing import Any
 
-from byheart.data.read.options import ALL, Selection
-from byheart.data.read.records import LINE, Records
+from byheart.data.read.formats.delimited import is_made_up
+from byheart.data.read.frames import from_frame
+from byheart.data.read.options import ALL, ReadOptions, Selection
+from byheart.data.read.records import CSV, LINE, Records, read_records
+from byheart.data.read.sources import Limits, TextForm
 from byheart.data.task import Task
+from byheart.data.values import days_as_texts
 from byheart.errors import DataError
+from byheart.exact.budget import check_room
+from byheart.progress import SILENT, Progress
 
 SEQUENCE_NAMES = ("sequence", "sequences", "tokens", "text", "input", "premise", "sentence", "name", "x")
 # A column of this name is a text to tokenize, and the whole input.
 TEXT_NAMES = ("sequence", "sequences", "tokens", "text", "premise", "sentence")
 LABEL_NAMES = ("label", "labels", "y", "target", "class", "output", "answer")
-NUMBERING = ("", "id", "index", "row", "nr", "no", "#", "unnamed: 0")  # columns that say nothing about their row
+# columns that carry no information about their row
+NUMBERING = ("", "id", "index", "row", "nr", "no", "#", "unnamed: 0")
 KEYS = ("rowid", "row_number", "level_0", "__index_level_0__")  # of rows, too
 KEY_WORDS = ("id", "uid", "uuid", "guid", "idx", "index", "key", "pk")  # in a longer name: customer_id, OrderID
+# Columns that a message lists, columns of a line for people, and rows from which even steps count as numbering.
 _SHOWN, _FEW, _MANY = 20, 5, 10
+_STEP = 1000  # rows between two signs of progress
+_LOOK = 1 << 18  # rows between two looks at the machine's memory
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The cells of a source, column by column: what every command that takes a table reads.
+
+    Attributes:
+        records: The source.
+        inputs: The names of the input columns.
+        label: The name of the label column; None where there is none.
+        cells: The cells of each input column, as the source has them.
+        labels: The cells of the label column.
+        numbers: The number of each row in its source.
+    """
+
+    records: Records
+    inputs: tuple[str, ...]
+    label: str | None
+    cells: tuple[list[Any], ...]
+    labels: list[Any]
+    numbers: array[int]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def name(self, row: int) -> str:
+        """Return how messages about the source call a row."""
+        return self.records.name(self.numbers[row])
+
+    def place(self, row: int) -> str:
+        """Return the place of a row, with the source."""
+        return self.records.place(self.numbers[row])
+
+    def rows(self) -> list[Any]:
+        """Return the input of every row: its cell, or the list of its cells where there are several columns."""
+        return self.cells[0] if len(self.cells) == 1 else [list(row) for row in zip(*self.cells, strict=True)]
+
+    def take(self, rows: Sequence[int]) -> Columns:
+        """Return some rows alone."""
+        return replace(
+            self,
+            cells=tuple([cells[row] for row in rows] for cells in self.cells),
+            labels=[self.labels[row] for row in rows] if self.labels else [],
+            numbers=array("q", (self.numbers[row] for row in rows)),
+        )
+
+    def dated(self) -> Columns:
+        """Return the columns with dates as texts: a token is something that a user can type."""
+        dates = [any(isinstance(cell, datetime.date) for cell in cells[:_STEP]) for cells in self.cells]
+        found = zip(self.cells, dates, strict=True)
+        return replace(self, cells=tuple(days_as_texts(cells) if dated else cells for cells, dated in found))
+
+    @property
+    def doubt(self) -> tuple[str, str]:
+        """Why the first line may be a row, and the flag that loses nothing; empty where it is none."""
+        if not self.records.first_line or self.label is None:
+            return "", ""
+        return header_doubt((*self.inputs, self.label), [*self.cells, self.labels])
+
+    def numbering(self, keep: Collection[str] = ()) -> tuple[str, ...]:
+        """Return the input columns that count the rows or name them, where there are several columns."""
+        columns = zip(self.inputs, self.cells, strict=True) if len(self.inputs) > 1 else ()
+        return tuple(name for name, cells in columns if name not in keep and numbers_rows(name, cells))
+
+
+def read_columns(
+    records: Records,
+    inputs: Sequence[str],
+    label: str | None,
+    limits: Limits,
+    progress: Progress = SILENT,
+    *,
+    tokens: int | None = None,
+) -> Columns:
+    """Read the cells of chosen columns.
+
+    Args:
+        records: The source.
+        inputs: The input columns.
+        label: The label column; None where there is none.
+        limits: How much to read.
+        progress: Where to show progress.
+        tokens: Of a cell, where cells are not tokenized one character at a time; decides how much memory they need.
+
+    Raises:
+        DataError: The source has no rows, or cannot be read.
+        BudgetError: The rows need more memory than the machine has.
+    """
+    names = (*inputs, *(() if label is None else (label,)))
+    cells: list[list[Any]] = [[] for _ in names]
+    numbers = array("q")
+    with progress.stage("reading rows", total=limits.max_rows) as stage:
+        for number, row in islice(records.select(names), limits.max_rows):
+            numbers.append(number)
+            for kept, cell in zip(cells, row, strict=True):
+                kept.append(cell)
+            if len(numbers) % _STEP == 0:
+                stage.advance(_STEP)
+            if len(numbers) % _LOOK == 0:
+                inputs_only = cells[: len(inputs)]
+                check_room(len(numbers), sum(len(k) * tokens if tokens else _tokens(k) for k in inputs_only))
+    if not numbers:
+        raise DataError(f"{records.origin} has columns and no rows; it needs a row")
+    labels = [] if label is None else cells.pop()
+    return Columns(records, tuple(inputs), label, tuple(cells), labels, numbers)
+
+
+def from_lines(numbered: Iterable[tuple[int, str]], origin: str) -> Columns:
+    """Return lines of a text as one column, without those that are blank."""
+    found = [(number, line.rstrip("\r\n")) for number, line in numbered if line.strip()]
+    records = Records((LINE,), lambda names: iter(()), origin, "line")
+    return Columns(records, (LINE,), None, ([line for _, line in found],), [], array("q", (n for n, _ in found)))
+
+
+def _tokens(cells: Sequence[Any]) -> int:
+    """About how many tokens the cells have, from some of them: at most one for each character."""
+    some = [len(cell) if isinstance(cell, str | list | tuple) else 1 for cell in cells[:: max(1, len(cells) // 1000)]]
+    return len(cells) * sum(some) // len(some)
+
+
+def open_records(source: Any, limits: Limits, form: TextForm, otherwise: str = CSV) -> Records:
+    """The records of a file or of a table in memory; a file that no format claims is read as `otherwise`."""
+    found = from_frame(source)
+    if found is not None:
+        return found
+    if not isinstance(source, str | PathLike):
+        kind = type(source).__name__
+        raise DataError(f"a {kind} cannot be read; give the name of a file, a data frame or a dictionary of columns")
+    return read_records(str(source), limits, form, otherwise)
+
+
+def form_of(options: ReadOptions, like: Selection | None = None) -> TextForm:
+    """As the user chooses, else as in an earlier reading: columns with made-up names were in a file without a
+    header."""
+    if options.header is not None:
+        return TextForm(options.header, options.encoding)
+    names = (*like.sequence_columns, like.label_column or "") if like else ()
+    return TextForm(not (names and all(is_made_up(name) for name in names if name)), options.encoding)
 
 
 @dataclass(frozen=True)
@@ -68,7 +220,7 @@ def table_columns(
         drop: Columns to skip.
 
     Returns:
-        The columns, and how the label was found where nobody named it.
+        The columns, and how the label was found where the user did not name it.
 
     Raises:
         DataError: A named column does not exist, or no column is left for the label.
@@ -85,7 +237,7 @@ def table_columns(
 
 
 def _label_of(records: Records, rest: list[str], label: str | None, inputs: Sequence[str]) -> tuple[str, str]:
-    """The label column, and how it was found where nobody named it."""
+    """The label column, and how it was found where the user did not name it."""
     if label is not None:
         return choose_column(records, label, LABEL_NAMES, "label", ()), ""
     taken = [name for name in records.columns if name not in rest]
@@ -144,11 +296,20 @@ def choose_columns(
     like: Selection | None = None,
     drop: Collection[str] = (),
 ) -> tuple[tuple[str, ...], str | None]:
-    """(sequence columns, label column); no label column where every next token is the label."""
-    if like and not sequence and set(like.sequence_columns) <= set(records.columns):
-        sequence = like.sequence_columns
-    if like and label is None and like.label_column in records.columns:
-        label = like.label_column
+    """(sequence columns, label column); no label column where every next token is the label.
+
+    `like` is an earlier reading, whose columns are taken again.
+    """
+    if like and like.sequence_columns:
+        if label is None:
+            label = _recorded_label(records, like)
+        sequence = sequence or like.sequence_columns
+        missing = [name for name in sequence if name not in (*records.columns, ALL)]
+        if missing and tuple(sequence) == like.sequence_columns:
+            raise DataError(
+                f"{records.origin} has no column {missing[0]!r}, which the memory was built from; it has "
+                f"{_listed(records)}: name the input with --sequence-column"
+            )
     if tuple(sequence) == (ALL,) and ALL not in records.columns:
         guess = label or usual_column(records, LABEL_NAMES, ()) or records.columns[-1]
         label = choose_column(records, guess, LABEL_NAMES, "label", ())
@@ -161,6 +322,29 @@ def choose_columns(
     if label is None and task is Task.CAUSAL and not usual_column(records, LABEL_NAMES, names):
         return names, None
     return names, choose_column(records, label, LABEL_NAMES, "label", names)
+
+
+def _recorded_label(records: Records, like: Selection) -> str | None:
+    """The label column of an earlier reading. A table whose own names speak against it needs the user's word: a file
+    must not decide which column its answers are compared with."""
+    usual = usual_column(records, LABEL_NAMES, ())
+    if like.label_column is not None and like.label_column not in records.columns:
+        raise DataError(
+            f"{records.origin} has no column {like.label_column!r}, the label that the memory was built from; it has "
+            f"{_listed(records)}: name the label with --label-column"
+        )
+    if like.label_column in like.sequence_columns:
+        raise DataError(
+            f"the memory returns its own input, the column {like.label_column!r}; name the columns to compare with "
+            "--sequence-column and --label-column"
+        )
+    if usual is not None and usual != like.label_column:
+        made = "continues texts and stores no labels" if like.label_column is None else f"returns {like.label_column!r}"
+        raise DataError(
+            f"{records.origin} has labels in {usual!r}, but the memory {made}; name the columns to compare with "
+            "--sequence-column and --label-column"
+        )
+    return like.label_column
 
 
 def sequence_columns(records: Records, given: Sequence[str], label: str | None = None) -> tuple[str, ...]:
@@ -218,7 +402,7 @@ def row_number_words(name: str) -> str:
 
 
 def unused(records: Records, used: Sequence[str | None]) -> str:
-    """Which columns were left aside, for people; empty where there are none."""
+    """The unused columns, for people; empty where there are none."""
     rest = [column for column in records.columns if column not in used]
     more = ", …" if len(rest) > _FEW else ""
     return f"not used: {', '.join(map(repr, rest[:_FEW]))}{more}" if rest else ""
@@ -230,7 +414,7 @@ def refuse_labels(records: Records, column: str) -> None:
     label = usual_column(records, LABEL_NAMES, (column,))
     if label is not None:
         raise DataError(
-            f"{records.origin} has labels in {label!r}, but this memory continues texts and would not be asked about "
+            f"{records.origin} has labels in {label!r}, but this memory continues texts and would not be compared with "
             f"them; give --sequence-column {column!r} to compare the texts alone"
         )
 

@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 
 from byheart.data.dataset.targets import Distribution, Target
 from byheart.data.missing import Present, settle_missing
-from byheart.data.read.columns import refuse_labels
+from byheart.data.read.columns import form_of, open_records, refuse_labels
 from byheart.data.read.options import ReadOptions
 from byheart.data.read.records import LINE, TEXT, Records
-from byheart.data.read.table import Table, form_of, open_records
+from byheart.data.read.table import Table
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.data.values import is_missing
@@ -35,7 +35,7 @@ CONTEXT, NEXT = "context", "next"  # the columns of given distributions
 
 Row = Mapping[str, Any]
 Document: TypeAlias = str | tuple[Any, ...]  # a text, or its tokens
-WORDS = Tokenizer("wordpunct")  # what documents are cut into unless somebody says otherwise
+WORDS = Tokenizer("wordpunct")  # the default tokenizer of documents
 
 
 def tokens_of(document: Document, tokenizer: Tokenizer = WORDS) -> list[Any]:
@@ -73,10 +73,10 @@ def read_source(
 ) -> Present | GivenDistributions:
     """The documents, and how many were missing; or the distributions that a file gives in `context` and `next`.
 
-    `unlabelled`: refuse to guess the column of a table that also has one of labels.
+    `unlabelled`: refuse a table that also has a column of labels.
     """
     if len(options.sequence_columns) > 1 or options.label_column is not None or options.pad is not None:
-        raise OptionError("a document is in one column, has no label and is not padded; leave those flags out")
+        raise OptionError("a document is in one column, has no label and is not padded; omit those flags")
     column = options.sequence_columns[0] if options.sequence_columns else None
     limits = replace(options.limits, max_rows=None) if where else options.limits
     records = open_records(source, limits, form_of(options), otherwise=TEXT)
@@ -90,11 +90,11 @@ def read_source(
             [_weights(records.place(number), row[NEXT]) for number, row in kept],
         )
     if records.columns == (LINE,) and column not in (None, LINE):
-        raise DataError(f"{records.origin} has no columns: a row is one document; leave --sequence-column out")
+        raise DataError(f"{records.origin} has no columns: a row is one document; omit --sequence-column")
     if column is None:
         column = guess_column(kept[0][1])
-        if unlabelled:
-            refuse_labels(records, column)
+    if unlabelled:
+        refuse_labels(records, column)
     found = [() if is_missing(row.get(column)) else _document(records.place(n), row, column) for n, row in kept]
     places = [records.name(number) for number, _ in kept]
     return settle_missing(found, [0] * len(found), options.missing, places.__getitem__, records.origin)
@@ -104,12 +104,12 @@ def documents_table(found: Sequence[Document] | GivenDistributions, tokenizer: T
     """Documents as rows with targets: every prefix is labelled by the token that follows it.
 
     `load(*table, task=table.task, target="distribution")` makes the data set. A document of one token has nothing that
-    follows; it is left out, and a remark counts it. Given distributions are the labels of their contexts.
+    follows; it is skipped, and a remark counts it. Given distributions are the labels of their contexts.
 
     >>> table = documents_table(["a cat sat", "a dog", "no"])
     >>> table.sequences, table.labels, table.remarks
     ([['a', 'cat'], ['a']], [['cat', 'sat'], ['dog']],
-     ('1 document has a single token, which nothing follows: it was left out',))
+     ('1 document has a single token, which nothing follows: it was skipped',))
     """
     if isinstance(found, GivenDistributions):
         rows = [tokens_of(context, tokenizer) for context in found.contexts]
@@ -120,12 +120,12 @@ def documents_table(found: Sequence[Document] | GivenDistributions, tokenizer: T
     short = len(split) - len(kept)
     if not kept:
         raise DataError(
-            f"none of {len(split)} documents has two tokens, so there is no next token to learn; give longer "
-            "documents, or cut them into characters"
+            f"all {len(split)} documents have fewer than two tokens, so there is no next token to store; give longer "
+            "documents, or tokenize them into characters"
         )
     which = "document has" if short == 1 else "documents have"
     remark = (
-        f"{short:,} {which} a single token, which nothing follows: {'it was' if short == 1 else 'they were'} left out"
+        f"{short:,} {which} a single token, which nothing follows: {'it was' if short == 1 else 'they were'} skipped"
     )
     return Table(
         [tokens[:-1] for tokens in kept],

@@ -46,7 +46,7 @@ def from_frame(source: Any) -> Records | None:
         frame = nw.from_native(source)
     except TypeError:
         return None
-    except Exception as error:  # what a library says about a frame that it cannot show
+    except Exception as error:  # a library's error about a frame that it cannot show
         raise DataError(f"{FRAME} cannot be read: {one_line(error)}") from None
     if isinstance(frame, nw.LazyFrame):
         frame = frame.collect()

@@ -3,7 +3,7 @@
 >>> ReadOptions.of(sequence_column="name", label_type="int").label_type
 'int'
 
-A `Selection` says which part of a file was memorized. A memory carries it: proving it again takes the same part.
+A `Selection` is the part of a file that was memorized. A memory stores it: proving it again takes the same part.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from byheart.data.dataset.conflicts import POLICIES
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.sources import Limits, TextForm
 from byheart.data.task import Task, as_task
 from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.data.values import AUTO, TYPES, damaged, load_int
 from byheart.errors import OptionError
-
-POLICIES = ("error", "first", "majority", "drop")
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,8 @@ class Selection:
     conflicts: str = "error"
     label_type: str = AUTO  # what the user wanted the labels to be
     missing: str = "error"  # what was done about missing values
+    header: bool | None = None  # of a CSV file; None: by the names of the columns, as made-up ones are recognised
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         if self.conflicts not in POLICIES:
@@ -56,7 +57,7 @@ class Selection:
         names = [part.name for part in fields(Selection)]
         if not isinstance(stored, Mapping) or set(stored) != set(names):
             raise damaged("selection", stored, f"an object with {', '.join(names)}")
-        columns, label, rows, conflicts, kind, missing = (stored[name] for name in names)
+        columns, label, rows, conflicts, kind, missing, header, encoding = (stored[name] for name in names)
         if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
             raise damaged("selection.sequence_columns", columns, "a list of names")
         if not isinstance(label, str | None):
@@ -68,7 +69,11 @@ class Selection:
             raise damaged("selection.label_type", kind, f"one of {', '.join(TYPES)}")
         if not isinstance(missing, str) or missing not in MISSING:
             raise damaged("selection.missing", missing, f"one of {', '.join(MISSING)}")
-        return Selection(tuple(columns), label, limit, conflicts, kind, missing)
+        if not isinstance(header, bool | None):
+            raise damaged("selection.header", header, "true, false or null")
+        if not isinstance(encoding, str | None):
+            raise damaged("selection.encoding", encoding, "a name or null")
+        return Selection(tuple(columns), label, limit, conflicts, kind, missing, header, encoding)
 
 
 ALL = "*"  # as a sequence column: every column but the label's
@@ -76,11 +81,11 @@ ALL = "*"  # as a sequence column: every column but the label's
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What the user says about a source; the defaults guess what can be guessed without changing anything.
+    """How the user wants a source read; the defaults guess what can be guessed without changing a value.
 
     sequence_columns: none: guessed; several: their cells are the tokens; `*`: all but the label's.
-    tokens: how a text is cut, or the tokenizer itself. token_type, label_type: `auto` leaves every value as the source
-    has it (a text format has texts), the others convert it. missing: what to do about rows with a missing value.
+    tokens: how a text is tokenized, or the tokenizer itself. token_type, label_type: `auto` leaves every value as the
+    source has it (a text format has texts), the others convert it. missing: what to do about rows with a missing value.
     header: None means that a CSV file has one. encoding: of a text file, None for UTF-8.
     drop: columns to skip. keep: columns that number the rows and are inputs nevertheless.
     like: prefers the columns of an earlier reading where they exist.
@@ -112,7 +117,7 @@ class ReadOptions:
                 raise OptionError(f"{name}={value!r} is not one of {', '.join(known)}")
         if self.pad is not None and self.task.labels_per_token:
             raise OptionError(
-                f"pad={self.pad!r} does not fit {self.task}: the filled places would need labels too; leave it out"
+                f"pad={self.pad!r} does not fit {self.task}: the filled places would need labels too; omit it"
             )
         Limits(self.max_rows, self.max_bytes)
         TextForm(encoding=self.encoding)
@@ -125,7 +130,7 @@ class ReadOptions:
         task: Task | str = Task.NEXT_TOKEN,
         **options: Any,
     ) -> ReadOptions:
-        """The options in Python's words. `label="kind"` says: this column is the label, all others are the input."""
+        """The options from Python's keywords. `label="kind"`: this column is the label, all others are the input."""
         known = {field.name for field in fields(ReadOptions)}
         strange = sorted(set(options) - known)
         if strange:

@@ -1,6 +1,6 @@
 """Every format becomes the same thing: column names, and rows of cells with the number of their place.
 
-A format is one file in `formats/` that registers a reader; nothing else knows it:
+A format is one file in `formats/` that registers a reader; nothing else depends on it:
 
     >>> @reader(".shout")
     ... def shout(source: Source) -> Records:
@@ -97,7 +97,7 @@ class Records:
 
 @dataclass(frozen=True)
 class Source:
-    """What a reader is asked for. `ending` is that of the name without compression."""
+    """The input of a reader. `ending` is that of the name without compression."""
 
     path: str
     ending: str = ""
@@ -129,7 +129,15 @@ _BY_NAME: list[tuple[Callable[[str], bool], Reader]] = []
 
 
 def reader(*endings: str, claims: Callable[[str], bool] | None = None) -> Callable[[Reader], Reader]:
-    """Registers a reader for files whose names have these endings, or for names that it claims itself."""
+    """Register the decorated function as a reader of files.
+
+    Args:
+        *endings: The endings of their names.
+        claims: Decides whether a name is the reader's whatever its ending.
+
+    Returns:
+        The decorator. The function takes a `Source` and returns `Records`.
+    """
 
     def register(read: Reader) -> Reader:
         _BY_ENDING.update(dict.fromkeys(endings, read))
@@ -165,7 +173,7 @@ def _looks_like_json(line: str, otherwise: str) -> bool:
 
 @cache
 def load_formats() -> None:
-    """Imports every file of `formats/`, which registers its readers."""
+    """Import every file of `formats/`, which registers its readers."""
     from byheart.data.read import formats
 
     for module in pkgutil.iter_modules(formats.__path__):

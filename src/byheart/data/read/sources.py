@@ -1,6 +1,6 @@
 """Opening what a user names: files, standard input, compressed or not, as bytes or as lines of UTF-8 text.
 
-Newcomers pass workbooks, archives and memories: an error names what such a file is, and says what to do instead.
+Newcomers pass workbooks, archives and memories: an error names the kind of such a file and the remedy.
 
 >>> what_it_is(b"PK\\x03\\x04...")
 'a ZIP archive or an Office file; unpack it, or save the sheet as CSV'
@@ -113,7 +113,7 @@ def open_seekable(path: str, limits: Limits = NO_LIMITS) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _readable(path: str) -> Iterator[None]:
-    """What the system says about a file that cannot be read, in one sentence."""
+    """The system's error about a file that cannot be read, in one sentence."""
     try:
         yield
     except FileNotFoundError:
@@ -261,7 +261,7 @@ _BEGINNINGS = {
 }
 _WIDE = (b"\xff\xfe", b"\xfe\xff")  # UTF-16
 ENCODING_REMEDY = (
-    "save it as UTF-8, or say how it is written, for example with --encoding cp1252 (Western Windows), latin-1, "
+    "save it as UTF-8, or name its encoding, for example with --encoding cp1252 (Western Windows), latin-1, "
     "shift_jis or gb18030"
 )
 

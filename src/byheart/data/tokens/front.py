@@ -1,7 +1,7 @@
 """From cells to token codes, in a way that an ONNX graph can repeat: what a deployed model does before its network.
 
 Every column becomes one or more places, every place holds one of a few things (a character, a word, a whole cell), and
-everything that was ever seen at a place has a code of its own. So the codes of a row say what stands where, and the
+everything that was ever seen at a place has a code of its own. So the codes of a row determine every place, and the
 network needs no positions. A cell with anything else in it is not known.
 
 >>> cut = Characters.of(["AB", "AC", "B"])
@@ -25,7 +25,9 @@ from byheart.data.values import order
 
 Codes = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-MOST_PLACES = 128  # characters of a cell that are looked at one by one; longer cells are cut into words or not at all
+# characters of a cell that are looked at one by one; longer cells are tokenized into words or not at all
+MOST_PLACES = 128
+# Decimal places up to which doubles are scaled to whole numbers.
 MOST_DIGITS = 15
 _EXACT = 1 << 53  # whole numbers below this are doubles, and no others round to them
 _LARGEST = 1 << 40  # of scaled numbers, far from where floats are no longer exact
@@ -81,7 +83,7 @@ class Characters:
         return Characters(alphabets, int(lengths.min()))
 
     def ends(self, place: int) -> bool:
-        """Whether a text may have ended before this place; then code 0 stands for nothing."""
+        """Whether a text may have ended before this place; then code 0 means that no character is there."""
         return place >= self.shortest
 
     @property
@@ -229,7 +231,7 @@ class Scaled:
 
 
 def _decimals(value: int | float) -> int:
-    """Decimal places of the shortest text that stands for a number.
+    """Decimal places of the shortest text of a number.
 
     >>> _decimals(5.1), _decimals(3.0), _decimals(1e-07), _decimals(25)
     (1, 0, 7, 0)
@@ -265,9 +267,14 @@ class Front:
     columns: tuple[FrontColumn, ...]
     scalars: bool = False
 
+    @property
+    def named_types(self) -> list[tuple[str, CellType]]:
+        """The name and the type of every column."""
+        return [(column.name, column.type) for column in self.columns]
+
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """How many things may stand at each place."""
+        """How many codes each place has."""
         return tuple(size for column in self.columns for size in column.cutting.sizes)
 
     @property
@@ -303,9 +310,10 @@ class Front:
 
 
 def cuttings(values: Sequence[Any], type: CellType) -> list[Cutting]:
-    """Every way to cut the distinct cells of a column, whole cells first.
+    """Every tokenization of the distinct cells of a column, whole cells first.
 
-    Texts with single spaces between words can be put together again from their words; others are not cut into words.
+    Texts with single spaces between words can be put together again from their words; others are not tokenized into
+    words.
 
     >>> [way.name for way in cuttings(["to be", "or"], CellType.TEXT)], cuttings([0.5, 2.0], CellType.NUMBER)[1]
     (['whole cells', 'characters', 'words'], Scaled(digits=1, low=5, high=20, missing=False))

@@ -1,6 +1,6 @@
 """A lexicon: the tokens of a language model with their numbers, as the tokenizer.json that every engine reads.
 
-It knows four special tokens (BOS, EOS, padding and an ordinary, visible *failure* token that is never part of a text)
+It has four special tokens (BOS, EOS, padding and an ordinary, visible *failure* token that is never part of a text)
 and keeps every text whole: a tokenizer that does not give a text back is refused.
 
     >>> lexicon = Lexicon.of_texts(["to be"], "characters")
@@ -36,7 +36,7 @@ _WORDS = " ?[^\\s]+|\\s"  # a word includes one space before it; every other bla
 
 @dataclass(frozen=True)
 class Lexicon:
-    """`kind` says how texts are cut; `model` is the text of the whole tokenizer.json."""
+    """`kind`: how texts are tokenized; `model` is the text of the whole tokenizer.json."""
 
     kind: str
     model: str
@@ -87,14 +87,14 @@ class Lexicon:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def decode(self, numbers: Sequence[int]) -> str:
-        """The text of tokens, special ones left out."""
+        """The text of tokens without special ones."""
         return str(self._tokenizer.decode(list(numbers), skip_special_tokens=True))
 
     def document(self, text: str) -> tuple[int, ...]:
         """BOS, the text's tokens, EOS; a DataError if the tokenizer does not give the text back."""
         numbers = self.encode(text)
         if not numbers:
-            raise DataError("a document is empty; leave it out")
+            raise DataError("a document is empty; omit it")
         if self.decode(numbers) != text:
             where, found = _first_difference(text, self.decode(numbers))
             raise DataError(
@@ -130,6 +130,75 @@ class Lexicon:
                 entry["content"] = name
         return replace(self, model=str(_library().Tokenizer.from_str(json.dumps(whole)).to_str(pretty=False)))
 
+    def with_special(self, choices: Sequence[str]) -> tuple[Lexicon, int]:
+        """Return the lexicon with one more special token, and its number.
+
+        Args:
+            choices: Names; the first that is no token yet is taken.
+
+        Example:
+            >>> lexicon, mask = Lexicon.of_texts(["to be"]).with_special(["<mask>"])
+            >>> lexicon.name(mask), lexicon.size - 1 == mask
+            ('<mask>', True)
+        """
+        known, whole, number = self._tokenizer.get_vocab(), json.loads(self.model), self.size
+        name = next((n for n in choices if n not in known), None)
+        if name is None:
+            raise DataError(f"the tokenizer has all of {', '.join(map(quote, choices))} already")
+        if isinstance(whole["model"]["vocab"], dict):
+            whole["model"]["vocab"][name] = number
+        whole["added_tokens"].append(_added(number, name, special=True))
+        return replace(self, model=str(_library().Tokenizer.from_str(json.dumps(whole)).to_str(pretty=False))), number
+
+    def ended(self, begun: bool) -> Lexicon:
+        """Return the lexicon of an encoder: EOS stands after every text, and BOS before it if `begun`.
+
+        The second text of a pair has the token type 1.
+
+        Example:
+            >>> lexicon = Lexicon.of_texts(["to be"]).ended(begun=False)
+            >>> [lexicon.name(t) for t in lexicon._tokenizer.encode("be").ids]
+            ['b', 'e', '</s>']
+        """
+        whole, names = json.loads(self.model), {n: self.name(n) for n in (self.bos, self.eos)}
+        bos, eos = ({"SpecialToken": {"id": name, "type_id": 0}} for name in names.values())
+        first, second = ({"Sequence": {"id": x, "type_id": k}} for k, x in enumerate("AB"))
+        single = [*([bos] if begun else []), first, eos]
+        whole["post_processor"] = {
+            "type": "TemplateProcessing",
+            "single": single,
+            "pair": [*single, second, {"SpecialToken": {"id": names[self.eos], "type_id": 1}}],
+            "special_tokens": {name: {"id": name, "ids": [n], "tokens": [name]} for n, name in names.items()},
+        }
+        return replace(self, model=str(_library().Tokenizer.from_str(json.dumps(whole)).to_str(pretty=False)))
+
+    def rounded(self, multiple: int, texts: Sequence[str] = ()) -> Lexicon:
+        """Return the same lexicon with unused special tokens at its end, so that its size is a multiple of a number.
+
+        Tensor parallelism cuts the embedding into equal parts, and converters pad vocabularies to multiples of 8.
+
+        Args:
+            multiple: What the size becomes a multiple of.
+            texts: Texts that must not contain the names of the new tokens.
+
+        Returns:
+            The larger lexicon, or this one where the size fits already.
+
+        Example:
+            >>> Lexicon.of_texts(["to be"]).rounded(8).size
+            16
+        """
+        missing = -self.size % multiple
+        if not missing:
+            return self
+        whole, start = json.loads(self.model), self.size
+        stem = _unused(("<unused", "<|unused", "<|byheart-unused"), texts)
+        names = {f"{stem}{k}{'|>' if '|' in stem else '>'}": start + k for k in range(missing)}
+        if isinstance(whole["model"]["vocab"], dict):
+            whole["model"]["vocab"] |= names
+        whole["added_tokens"] += [_added(number, name, special=True) for name, number in names.items()]
+        return replace(self, model=str(_library().Tokenizer.from_str(json.dumps(whole)).to_str(pretty=False)))
+
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("kind", "model", "bos", "eos", "pad", "failure")}
 
@@ -154,7 +223,7 @@ def _characters(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _alphabet() -> dict[int, str]:
-    """The character that stands for each byte in byte-level vocabularies: itself where that can be printed."""
+    """The character of each byte in byte-level vocabularies: itself where that can be printed."""
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in shown]
     return {b: chr(b) for b in shown} | {b: chr(256 + i) for i, b in enumerate(hidden)}
@@ -236,7 +305,7 @@ def _assembled(
     try:
         model = str(_library().Tokenizer.from_str(json.dumps(whole)).to_str(pretty=False))
     except Exception as error:  # the library raises bare exceptions
-        raise DataError(f"no tokenizer can be made of these tokens: {error}") from None
+        raise DataError(f"no tokenizer can be built from these tokens: {error}") from None
     return Lexicon(kind, model, numbers["bos"], numbers["eos"], numbers["pad"], numbers["failure"])
 
 
@@ -269,13 +338,13 @@ def _given(source: str, texts: Sequence[str]) -> Lexicon:
     names: dict[str, str] = {}
     numbers: dict[str, int] = {}
     following = max(vocabulary.values()) + 1
-    # A failure token that an earlier lexicon added is the failure token: two fixtures then share one vocabulary.
+    # Tokens that an earlier lexicon added keep their roles: two fixtures then share one vocabulary.
     ordinary = [entry["content"] for entry in bare.get("added_tokens") or [] if not entry.get("special")]
     for role, choices in _roles():
         present = [stated[role]] if stated.get(role) in vocabulary else []
         if role == "failure":
             present = [c for c in choices if c in ordinary and not any(c in text for text in texts)]
-        present += [name for name in _ALREADY.get(role, ()) if name in vocabulary]
+        present += [name for name in (*_ALREADY.get(role, ()), *choices) if role != "failure" and name in vocabulary]
         if role == "pad" and "<|endoftext|>" in vocabulary and "<|endoftext|>" not in names.values():
             present.append("<|endoftext|>")
         names[role] = present[0] if present else _unused([c for c in choices if c not in vocabulary], texts)

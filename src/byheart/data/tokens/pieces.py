@@ -1,6 +1,7 @@
 """Sub-word tokenizers of the library `tokenizers`: trained offline on the data, or read from a user's tokenizer.json.
 
-A model is kept as its JSON text. Reading one runs no code from it; the library is needed only where a text is cut.
+A model is kept as its JSON text. Reading one runs no code from it; the library is needed only where a text is
+tokenized.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ KINDS = (*TRAINED, "file")
 LARGEST = 1_000_000  # pieces
 LONGEST_MODEL = 1 << 26  # characters
 _UNKNOWN = "<unk>"
-_APART = "\0"  # stands between words where unigram is trained; no piece holds it
+_APART = "\0"  # separates words where unigram is trained; no piece contains it
 _UNIGRAM_TEXT = 200_000  # characters that unigram is trained on: it keeps all of them in one lattice
 
 
@@ -29,7 +30,7 @@ def train(kind: str, size: int, texts: list[str], common: bool = False) -> str:
     """A model of at most about `size` pieces for these texts, the same one every time.
 
     `bpe` works on bytes and keeps every text whole; `wordpiece` and `unigram` drop or merge spaces. `common`: Qwen2's
-    tokenizer in Transformers, which puts its own cutter in front, makes the same pieces of these texts.
+    tokenizer in Transformers, which puts its own splitter before it, makes the same pieces of these texts.
     """
     if not texts:
         raise DataError(f"--tokens {kind}:{size} needs texts to be trained on, but the rows hold lists of tokens")
@@ -49,7 +50,7 @@ def from_file(path: str) -> str:
 
 def cut(model: str, text: str) -> list[Any]:
     """The pieces of a text, without the special tokens that a user's tokenizer may add around them."""
-    with _rust_errors(DataError, f"the tokenizer cannot cut {shorten(text)!r}"):
+    with _rust_errors(DataError, f"the tokenizer cannot tokenize {shorten(text)!r}"):
         return list(_loaded(model).encode(text, add_special_tokens=False).tokens)
 
 
@@ -84,7 +85,7 @@ def _library() -> Any:
     try:
         import tokenizers
     except ImportError:
-        raise MissingExtraError("cutting texts into trained pieces", "data") from None
+        raise MissingExtraError("tokenizing texts into trained pieces", "data") from None
     return tokenizers
 
 
@@ -108,7 +109,7 @@ def _rust_errors(kind: Callable[[str], Exception], what: str) -> Iterator[None]:
         raise kind(f"{what}: {one_line(error)}") from None
 
 
-# Qwen2's cutter, which Transformers puts before every tokenizer of that architecture, whatever tokenizer.json says.
+# Qwen2's splitter, which Transformers puts before every tokenizer of that architecture, whatever tokenizer.json has.
 QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -119,8 +120,9 @@ def _bpe(library: Any, size: int, texts: list[str]) -> Any:
 
 
 def _common_bpe(library: Any, size: int, texts: list[str]) -> Any:
-    """Pieces that cross no boundary of GPT-2's cutter nor of Qwen2's. Both then make the same tokens, except sometimes
-    of white space; where they do not, Qwen2's own cutter is taken: other architectures obey tokenizer.json."""
+    """Pieces that cross no boundary of GPT-2's splitter nor of Qwen2's. Both then make the same tokens, except
+    sometimes of white space; where they do not, Qwen2's own splitter is taken: other architectures follow
+    tokenizer.json."""
     cutters = library.pre_tokenizers
     split, plain = cutters.Split(library.Regex(QWEN2), "isolated"), cutters.ByteLevel(add_prefix_space=False)
     qwen2 = cutters.Sequence([split, cutters.ByteLevel(add_prefix_space=False, use_regex=False)])
@@ -168,7 +170,7 @@ def _unigram(library: Any, size: int, texts: list[str]) -> Any:
         vocab_size=size, show_progress=False, special_tokens=[_UNKNOWN], unk_token=_UNKNOWN
     )
     cutter = library.pre_tokenizers.Metaspace()
-    # The library adds up in the order of a randomised table of sentences: give it one, in which words stand apart.
+    # The library adds up in the order of a randomised table of sentences: give it one, in which words are separated.
     words = (word for text in texts for word, _ in cutter.pre_tokenize_str(text.replace(_APART, " ")))
     tokenizer.train_from_iterator([_APART.join(_first_characters(words, _UNIGRAM_TEXT))], trainer)
     model = json.loads(tokenizer.to_str())

@@ -21,6 +21,7 @@ import numpy.typing as npt
 Codes = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 ENTRY_BYTES = 16  # a number and its place in the list
+# Mixed-radix numbers stay below, so that sums fit an int64.
 _LARGEST = 1 << 62
 
 
@@ -92,7 +93,7 @@ class RowKeys:
 
 
 def spans(sizes: Sequence[int], rows: int) -> list[tuple[int, int]]:
-    """Runs of places whose codes make one number below 2^62, together with the answer of the run before.
+    """Run of places whose codes make one number below 2^62, together with the answer of the run before.
 
     >>> spans([1 << 30] * 4, 100), spans([10] * 8, 5)
     ([(0, 2), (2, 3), (3, 4)], [(0, 8)])

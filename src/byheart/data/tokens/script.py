@@ -35,7 +35,7 @@ class DocumentPlace:
 
 @dataclass(frozen=True)
 class Edits:
-    """How a document was made of another one: that one's name, and (position, token there before, token now)."""
+    """The edits that turn another document into this one: its name, and (position, token before, token now)."""
 
     of: str
     changes: tuple[tuple[int, int, int], ...]
@@ -50,7 +50,7 @@ class Edits:
 
 @dataclass(frozen=True)
 class Absent:
-    """A document that is *not* memorized, kept so that it can be asked about; `why` is "held out",
+    """A document that is *not* memorized, kept so that it can be evaluated; `why` is "held out",
     "corrupted" or "forgotten".
 
     `weight` is what a forgotten document still counts in distributions that it shares with others.
@@ -65,9 +65,9 @@ class Absent:
 
 @dataclass(frozen=True, eq=False)
 class Script:
-    """`documents` begin with BOS and end with EOS; `weights` say how often each one counts.
+    """`documents` begin with BOS and end with EOS; `weights` are how often each one counts.
 
-    `edits` tells of documents that are corrupted copies what was changed; `absent` are documents that belong to the
+    `edits` are the changes of documents that are corrupted copies; `absent` are documents that belong to the
     experiment and are not memorized.
     """
 
@@ -89,7 +89,7 @@ class Script:
             raise DataError(f"{count} documents need one weight and one name each")
         for k, (document, weight) in enumerate(zip(self.documents, self.weights, strict=True)):
             if len(document) < 3:
-                raise DataError(f"document {k} is empty; leave it out or give it a token")
+                raise DataError(f"document {k} is empty; omit it or give it a token")
             if type(weight) is not int or weight < 1:
                 raise DataError(f"the weight of document {k} is {weight!r}; weights are whole numbers of at least 1")
 

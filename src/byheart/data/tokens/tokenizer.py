@@ -1,6 +1,6 @@
-"""How a text becomes tokens, as a value that a memory carries: what was done to the data is done to every question.
+"""How a text becomes tokens, as a value that a memory carries: queries are tokenized as the data was.
 
-Tables, texts, documents and the laboratory all cut with this one class, so a name means the same everywhere.
+Tables, texts, documents and the laboratory all tokenize with this one class, so a name means the same everywhere.
 
 >>> Tokenizer("words").cut("to be, or not"), Tokenizer("wordpunct").cut("to be, or"), Tokenizer("uncased").cut("So...")
 (['to', 'be,', 'or', 'not'], ['to', 'be', ',', 'or'], ['so', '.', '.', '.'])
@@ -27,13 +27,14 @@ from byheart.errors import DataError, OptionError
 
 AUTO, LISTS = "auto", "json"
 SYNONYMS = {"whitespace": "words"}
+# Tokens of a row.
 LONGEST = 1 << 24
 _SHORT = 64  # characters of a code
 _MUCH, _FEW_ROWS = 4, 300  # times as many rows of a token table; rows that are not worth a word
 _CLEARLY, _FEW_BYTES = 1.25, 2000  # times as many bytes of a planned memory; bytes that are not worth a word
 _LONG_NUMBER = 4000  # digits: Python refuses to convert longer decimal numbers
 _PATTERNS = {
-    "words": re.compile(r"\S+"),  # what stands between spaces
+    "words": re.compile(r"\S+"),  # the runs between spaces
     "wordpunct": re.compile(r"\w+|[^\w\s]+"),  # runs of letters and digits, and runs of other marks
     "uncased": re.compile(r"\w+|[^\w\s]"),  # the same in lower case, with every mark on its own
 }
@@ -65,10 +66,14 @@ SIMPLE = tuple(_CUTTERS)
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """`kind` is a simple name, `json` for rows that come as lists, or the kind of the trained `model` (its JSON text).
+    """How a text becomes tokens.
 
-    `max_length` keeps the first tokens of a row, as the papers do; `pad` fills shorter rows up to it at their end.
-    `type` converts every token that stands alone: `auto` leaves it as it is.
+    Attributes:
+        kind: A simple name, `json` for rows that come as lists, or the kind of the trained `model`.
+        model: The JSON text of a trained tokenizer.
+        max_length: How many first tokens of a row are kept, as the papers do.
+        pad: Fills shorter rows up to `max_length` at their end.
+        type: Converts every token that is no vector; `auto` leaves it unchanged.
 
     >>> Tokenizer("words").whole("to be or not to be")
     ['to', 'be', 'or', 'not', 'to', 'be']
@@ -96,19 +101,35 @@ class Tokenizer:
         return self.kind if self.model is None else f"{self.kind}:{pieces.vocabulary_size(self.model)}"
 
     def cut(self, text: str) -> list[Any]:
-        """The tokens of one text."""
-        if self.max_length is not None and self.model is None and self.kind in _PATTERNS:  # no need to cut the rest
+        """Tokenize a text.
+
+        Args:
+            text: The text.
+
+        Returns:
+            Its tokens, truncated or filled up to `max_length`.
+        """
+        # the rest needs no tokenizing
+        if self.max_length is not None and self.model is None and self.kind in _PATTERNS:
             return self.fit_length(self.typed(_matches(self.kind, text, self.max_length)))
         return self.fit_length(self.whole(text))
 
     def fit_length(self, row: Sequence[Any]) -> list[Any]:
-        """A row of tokens, cut or filled up to `max_length`."""
+        """Truncate a row of tokens, or fill it up, to `max_length`.
+
+        Args:
+            row: Its tokens.
+        """
         if self.max_length is None:
             return list(row)
         return [*row[: self.max_length], *[self.pad] * (self.max_length - len(row) if self.pad is not None else 0)]
 
     def typed(self, row: Sequence[Any]) -> list[Any]:
-        """The tokens as the type that was asked for, a missing one as None; vectors stay what they are."""
+        """Convert tokens to the requested type, a missing one to None; vectors are unchanged.
+
+        Args:
+            row: Tokens.
+        """
         if self.type == AUTO:
             return list(row)
         tokens = map(plain, listed(row) if isinstance(row, np.ndarray) else row)
@@ -118,7 +139,11 @@ class Tokenizer:
         ]
 
     def cut_texts(self, sequences: Sequence[Any]) -> Sequence[Any]:
-        """Sequences in which every text is cut; what is a list already only gets its type and length."""
+        """Tokenize every text among sequences; a list of tokens only gets its type and length.
+
+        Args:
+            sequences: Texts and lists of tokens.
+        """
         if self == PLAIN or isinstance(sequences, str | bytes):
             return sequences
         rows = listed(sequences) if isinstance(sequences, np.ndarray) and sequences.dtype.kind == "U" else sequences
@@ -133,7 +158,10 @@ class Tokenizer:
         return row if unordered or not hasattr(row, "__iter__") else self.fit_length(self.typed(row))
 
     def join(self, tokens: Sequence[Any]) -> str:
-        """The text of tokens, as far as cutting keeps it: exact for characters, bytes and bpe.
+        """Return the text of tokens, as far as tokenizing keeps it: exact for characters, bytes and bpe.
+
+        Args:
+            tokens: The tokens of one text.
 
         >>> Tokenizer("words").join(["to", "be"]), Tokenizer("wordpunct").join(["to", "be", "."])
         ('to be', 'to be.')
@@ -146,20 +174,31 @@ class Tokenizer:
         return _BEFORE_CLOSING.sub(r"\1", text) if self.kind in ("wordpunct", "uncased") else text
 
     def whole(self, text: str) -> list[Any]:
-        """The tokens of one text, however many."""
+        """Tokenize a text without truncating it.
+
+        Args:
+            text: The text.
+        """
         if self.model is not None:
             return self.typed(pieces.cut(self.model, text))
         return self.typed(_CUTTERS.get(self.kind, list)(text))
 
     def as_dict(self) -> str | dict[str, Any]:
-        """Ready for JSON: the name alone where that says everything."""
+        """Ready for JSON: the name alone where that is complete."""
         if self == Tokenizer(self.kind, self.model) and self.model is None:
             return self.kind
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"pad": to_json(self.pad)}
 
     @staticmethod
     def from_dict(stored: object) -> Tokenizer:
-        """The tokenizer of `as_dict`; a FileFormatError names the field that is damaged."""
+        """Read the tokenizer of `as_dict`.
+
+        Args:
+            stored: The field of a file.
+
+        Raises:
+            FileFormatError: A field is damaged; the message names it.
+        """
         known = (AUTO, LISTS, *SIMPLE, *pieces.KINDS)
         nothing = {"model": None, "max_length": None, "pad": None, "type": AUTO}
         value = {"kind": stored, **nothing} if isinstance(stored, str) else stored
@@ -201,9 +240,9 @@ def choose(
     type: str = AUTO,
     planned: Planned | None = None,
 ) -> Tokenizer:
-    """The tokenizer that a user's words stand for; `bpe:500` and its like are trained on the texts among the cells.
+    """The tokenizer of a user's `--tokens`; `bpe:500` and its like are trained on the texts among the cells.
 
-    `auto` takes characters or words; where somebody has `planned` a memory, whichever makes the smaller one.
+    `auto` takes characters or words; with `planned` sizes, whichever gives the smaller memory.
 
     >>> choose("auto", ["to be", "or"]).kind, choose("whitespace", []).kind
     ('words', 'words')
@@ -226,7 +265,7 @@ def choose(
 
 
 def is_list(cell: str) -> bool:
-    """Does a text look like a JSON list, which always means the tokens themselves?"""
+    """Do a text look like a JSON list, which always means the tokens themselves?"""
     return cell.lstrip().startswith("[") and cell.rstrip().endswith("]")
 
 
@@ -260,7 +299,7 @@ def _has_words(text: str) -> bool:
 
 @dataclass(frozen=True)
 class TokenTable:
-    """What a way to cut texts makes of them: so many different tokens, at most so many in a row.
+    """The tokens that a tokenization gives texts: so many different ones, at most so many in a row.
 
     >>> TokenTable.of("words", ["to be", "or"])
     TokenTable(kind='words', symbols=3, length=2, bytes=15)
@@ -292,11 +331,11 @@ class TokenTable:
         return 8 * planned(self) + self.bytes
 
 
-Planned = Callable[[TokenTable], int]  # the parameters of a memory of rows that are cut in this way
+Planned = Callable[[TokenTable], int]  # the parameters of a memory of rows that are tokenized in this way
 
 
 def other_choice(tokens: Tokenizer, cells: Iterable[Any], planned: Planned | None = None) -> str:
-    """What the other way to cut texts would give, in words; nothing where it makes no difference worth a word.
+    """The size with the other tokenization, for people; nothing where the difference is small.
 
     >>> other_choice(Tokenizer("words"), [f"{k} {k}{k}" for k in range(100)])
     'words make a token table of 382 rows, characters would make one of 77 (--tokens characters)'

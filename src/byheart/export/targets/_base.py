@@ -1,4 +1,4 @@
-"""What an export target is: a name and a function that writes a memory for it."""
+"""Export targets: a name and a function that writes a memory for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ _TARGETS: dict[str, Writer] = {}
 
 
 def target(name: str) -> Callable[[Writer], Writer]:
-    """Registers the decorated function as what writes `--to name`; heavy libraries are imported inside it."""
+    """Register the decorated function as the writer of `--to NAME`.
+
+    Args:
+        name: The target's name.
+
+    Returns:
+        The decorator. The function takes a request and a path, and returns the file's name and metadata; it imports
+        heavy libraries itself.
+    """
 
     def add(writer: Writer) -> Writer:
         _TARGETS[name] = writer
@@ -30,6 +38,14 @@ def targets() -> dict[str, Writer]:
 
 
 def writer_of(name: str) -> Writer:
+    """Find the writer of a target.
+
+    Args:
+        name: The target's name.
+
+    Raises:
+        OptionError: The name is unknown; the message lists the known ones.
+    """
     if name not in _TARGETS:
         raise OptionError(f"unknown export target {name!r}; targets are {', '.join(sorted(_TARGETS))}")
     return _TARGETS[name]

@@ -3,13 +3,13 @@
 Inputs: `tokens` (codes, or vectors), for ragged vectors also `present`. Outputs: `class` (whole numbers, -1 for none)
 and `logits`. Token and label tables are metadata.
 
-A small writer of ONNX graphs: nodes and constants with names that say what they are.
+A small writer of ONNX graphs: nodes and constants with descriptive names.
 
 The layers of a network as ONNX nodes.
 
 Single tokens are columns: the stream is (D, columns), a block is Gemm, Relu, Gemm with the stream as its C. Deep stacks
 are Scans over stacked weights (units that are missing in a block are zero), so that files load quickly. A scale is
-never written as Mul behind a MatMul: ONNX Runtime fuses it into another order of rounding.
+never written as Mul after a MatMul: ONNX Runtime fuses it into another order of rounding.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -29,16 +29,20 @@ from byheart.export.request import ExportRequest
 from byheart.export.targets._base import target
 from byheart.ir.layers import Affine, Attention, Embedding, Head, Kind, Layer, Pattern, Pool, Residual
 from byheart.ir.network import Decode, Network, Read
+from byheart.ir.walk import LayerWalk
 
 IR_VERSION = 10  # what ONNX Runtime reads today; newer onnx packages write a later one by themselves
+# Of ONNX's own operators.
 OPSET = 20
 ML_OPSET = 4  # of ai.onnx.ml, for graphs that look values up
 ML = "ai.onnx.ml"
-LEAD = 32.0  # nats by which the logit of the right class leads; a power of two, so that scaling is exact
+RUNTIME = "com.microsoft"  # operators that ONNX Runtime alone has
+_OPSETS = {ML: ML_OPSET, RUNTIME: 1}
+LEAD = 32.0  # margin of the correct class in nats; a power of two, so that scaling is exact
 
 
 class Graph:
-    """Collects nodes and initializers; every method returns the name of a tensor."""
+    """Collect nodes and initializers; every method returns the name of a tensor."""
 
     def __init__(self, dtype: str) -> None:
         import onnx
@@ -81,6 +85,11 @@ class Graph:
         self.nodes.append(self.onnx.helper.make_node(operator, inputs, [name], name=f"{operator}:{name}", **attributes))
         return name
 
+    def forget_node_names(self) -> None:
+        """Names of nodes are optional, and would be bytes of every file."""
+        for node in self.nodes:
+            node.name = ""
+
     def look_up_values(self, keys: Any, values: str, wish: str) -> str:
         """The place of each value among `keys` (a tensor), -1 for a value that is not among them."""
         helper, kinds = self.onnx.helper, self.onnx.TensorProto
@@ -111,7 +120,8 @@ class Graph:
         """The finished model, valid and fully shape-inferred, or onnx's own error."""
         helper = self.onnx.helper
         graph = helper.make_graph(self.nodes, "memory", inputs, outputs, self.constants)
-        opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(name, ML_OPSET) for name in self.domains)]
+        domains = {"": OPSET} | {name: _OPSETS[name] for name in sorted(self.domains)}
+        opsets = [helper.make_opsetid(name, version) for name, version in domains.items()]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="byheart")
         helper.set_model_props(model, about)
         self.onnx.checker.check_model(model, full_check=True)
@@ -371,42 +381,51 @@ def walk(graph: Graph, network: Network, encoder: Encoder, codes: str, present: 
         h = map_vectors(graph, moves, first, h, encoder)
     else:
         raise ExportError(f"a network that starts with {type(first).__name__} has no ONNX form; use native")
-    mixers = [i for i, layer in enumerate(layers) if isinstance(layer, Attention | Pool)]
-    width, tokens, flat, i = first.width_out, length, False, len(moves) + 1
-    while i < len(layers):
-        layer = layers[i]
-        if isinstance(layer, Attention | Pool):
-            if flat:
-                h, flat = to_tokens(graph, h, width, tokens), False
-            last = network.read is Read.LAST and i == mixers[-1]
-            if isinstance(layer, Attention):
-                h = attention(graph, layer, h, present, length, last)
-            else:
-                h = pool(graph, h, present)
-            tokens = 1 if last or isinstance(layer, Pool) else tokens
-            i += 1
-            continue
-        if not flat:
-            h, flat = to_columns(graph, h, width), True
-        h, used = _tokenwise(graph, layers[i:], h)
-        i += used
-        width = layers[i - 1].width_out
-    return (h if flat else to_columns(graph, h, width)), tokens
+    nodes = _Nodes(graph, network, h, first.width_out, length, present)
+    nodes.over(layers[len(moves) + 1 :])
+    return nodes.columns(), nodes.tokens
 
 
-def _tokenwise(graph: Graph, layers: tuple[Layer, ...], h: str) -> tuple[str, int]:
-    """The next plain layer, or the next run of residual blocks; and how many layers that were."""
-    layer = layers[0]
-    if isinstance(layer, Affine):
-        return affine(graph, layer, h), 1
-    stack = []
-    for block in layers:
-        if not isinstance(block, Residual):
-            break
-        stack.append(block)
-    if not stack:
+class _Nodes(LayerWalk[None]):
+    """The layers after the first as nodes. `h` holds tokens (batch, tokens, width) or, where `flat`, columns (width,
+    batch·tokens); blocks are collected, so that a deep stack becomes one Scan."""
+
+    def __init__(self, graph: Graph, network: Network, h: str, width: int, length: int, present: str | None) -> None:
+        self.graph, self.h, self.width, self.length, self.present = graph, h, width, length, present
+        self.read = network.read
+        self.tokens, self.flat = length, False
+        self.stack: list[Residual] = []
+
+    def refuse(self, layer: Layer) -> NoReturn:
         raise ExportError(f"a {type(layer).__name__} layer has no ONNX form; use construction native")
-    return blocks(graph, stack, h), len(stack)
+
+    def columns(self) -> str:
+        """Make the stream columns, after the blocks that were collected."""
+        if not self.flat:
+            self.h, self.flat = to_columns(self.graph, self.h, self.width), True
+        if self.stack:
+            self.h, self.stack = blocks(self.graph, self.stack, self.h), []
+        return self.h
+
+    def sequence(self) -> str:
+        """Make the stream tokens."""
+        if self.stack or self.flat:
+            self.h, self.flat = to_tokens(self.graph, self.columns(), self.width, self.tokens), False
+        return self.h
+
+    def residual(self, layer: Residual) -> None:
+        self.stack.append(layer)
+
+    def affine(self, layer: Affine) -> None:
+        self.h, self.width = affine(self.graph, layer, self.columns()), layer.width_out
+
+    def attention(self, layer: Attention) -> None:
+        last = self.last and self.read is Read.LAST
+        self.h = attention(self.graph, layer, self.sequence(), self.present, self.length, last)
+        self.tokens = 1 if last else self.tokens
+
+    def pool(self, layer: Pool) -> None:
+        self.h, self.tokens = pool(self.graph, self.sequence(), self.present), 1
 
 
 def decoded(graph: Graph, network: Network, columns: str) -> str:
@@ -434,7 +453,7 @@ def classes(graph: Graph, network: Network, rows: str) -> str:
 
 
 def _logits(graph: Graph, network: Network, rows: str, best: str) -> str:
-    """Rows (columns, classes): the right class leads by `LEAD`; all are 0 where no class is named."""
+    """Rows (columns, classes): the correct class has the margin `LEAD`; all are 0 where no class is named."""
     if network.readout.decode is Decode.ARGMAX:
         found = graph.node("Mul", [rows, graph.constant([LEAD], "lead")], "scaled")
     else:
@@ -444,4 +463,4 @@ def _logits(graph: Graph, network: Network, rows: str, best: str) -> str:
         found = graph.node("Mul", [squares, graph.constant([-LEAD], "lead")], "parabola")  # 0 for the class itself
     each = graph.node("Reshape", [best, graph.whole([-1, 1], "one_each")], "best_column")
     named = graph.node("GreaterOrEqual", [each, graph.whole([0], "first_class")], "is_named")
-    return graph.node("Where", [named, found, graph.constant([0], "no_class")], "told")
+    return graph.node("Where", [named, found, graph.constant([0], "no_class")], "logits_or_none")

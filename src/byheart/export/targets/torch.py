@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from byheart.export.request import ExportRequest
 from byheart.export.targets._base import target
 from byheart.ir.layers import Affine, Attention, Embedding, Kind, Layer, Pattern, Pool, Residual
 from byheart.ir.network import Network, Read
+from byheart.ir.walk import LayerWalk
 
 if TYPE_CHECKING:
     from byheart.export.torch_runtime import TorchMemory
@@ -52,7 +53,7 @@ def build_torch(request: ExportRequest, *, fast: bool = False) -> TorchMemory:
 
 @target("torch")
 def write_torch(request: ExportRequest, path: Path) -> dict[str, Any]:
-    """Writes `path` (weights, configuration, metadata) and the module's source beside it as a .py file."""
+    """Write `path` (weights, configuration, metadata) and the module's source beside it as a .py file."""
     torch = _torch()
     from byheart.export import torch_runtime
 
@@ -77,8 +78,6 @@ def _torch() -> Any:
 
 def config_of(network: Network, encoder: Encoder, dtype: str, proved: tuple[str, ...] = ()) -> dict[str, Any]:
     """The architecture as plain values; `proved` are the float types that the weights may be cast to."""
-    mixers = [i for i, layer in enumerate(network.layers) if isinstance(layer, Attention | Pool)]
-    last = mixers[-1] if mixers and network.read is Read.LAST else -1
     return {
         "dtype": dtype,
         "proved": list(proved or (dtype,)),
@@ -90,55 +89,78 @@ def config_of(network: Network, encoder: Encoder, dtype: str, proved: tuple[str,
         "positions": encoder.positions,
         "symbols": encoder.symbols is not None,
         "ragged": not encoder.task.pads,
-        "layers": [_layer(layer, last=i == last) for i, layer in enumerate(network.layers)],
+        "layers": _Shapes(network.read).over(network.layers),
     }
 
 
-def _layer(layer: Layer, *, last: bool) -> dict[str, Any]:
-    out: dict[str, Any] = {"width": layer.width_out}
-    match layer:
-        case Embedding():
-            return {**out, "layer": "embedding", "rows": layer.vocabulary, "stride": place_stride(layer)}
-        case Affine():
-            bias = layer.bias is not None
-            return {**out, "layer": "affine", "width_in": layer.width_in, "bias": bias, "relu": layer.relu}
-        case Residual():
-            return {**out, "layer": "residual", "hidden": layer.hidden}
-        case Attention() if layer.kind is Kind.SOFTMAX and layer.pattern in (Pattern.FULL, Pattern.CAUSAL):
-            heads = [[len(head.value.rows), len(head.key.rows) if head.key is not None else 0] for head in layer.heads]
-            causal = layer.pattern is Pattern.CAUSAL
-            return {**out, "layer": "attention", "heads": heads, "causal": causal, "last": last}
-        case Pool():
-            return {**out, "layer": "pool"}
-    raise ExportError(f"a {type(layer).__name__} layer of this kind has no PyTorch form; use construction native")
+class _Shapes(LayerWalk[dict[str, Any]]):
+    """A layer as the module of `torch_runtime` is configured."""
+
+    def __init__(self, read: Read) -> None:
+        self.read = read
+
+    def refuse(self, layer: Layer) -> NoReturn:
+        raise ExportError(f"a {type(layer).__name__} layer of this kind has no PyTorch form; use construction native")
+
+    def embedding(self, layer: Embedding) -> dict[str, Any]:
+        return _shape(layer, "embedding", rows=layer.vocabulary, stride=place_stride(layer))
+
+    def affine(self, layer: Affine) -> dict[str, Any]:
+        bias = layer.bias is not None
+        return _shape(layer, "affine", width_in=layer.width_in, bias=bias, relu=layer.relu)
+
+    def residual(self, layer: Residual) -> dict[str, Any]:
+        return _shape(layer, "residual", hidden=layer.hidden)
+
+    def attention(self, layer: Attention) -> dict[str, Any]:
+        if layer.kind is not Kind.SOFTMAX or layer.pattern not in (Pattern.FULL, Pattern.CAUSAL):
+            self.refuse(layer)
+        heads = [[len(head.value.rows), len(head.key.rows) if head.key is not None else 0] for head in layer.heads]
+        causal, last = layer.pattern is Pattern.CAUSAL, self.last and self.read is Read.LAST
+        return _shape(layer, "attention", heads=heads, causal=causal, last=last)
+
+    def pool(self, layer: Pool) -> dict[str, Any]:
+        return _shape(layer, "pool")
+
+
+def _shape(layer: Layer, name: str, **values: Any) -> dict[str, Any]:
+    return {"width": layer.width_out, "layer": name, **values}
 
 
 def state_of(network: Network, dtype: str) -> dict[str, Array]:
     """Every weight by its name in the module's state_dict."""
-    state: dict[str, Array] = {}
-    for i, layer in enumerate(network.layers):
-        name = f"layers.{i}"
-        match layer:
-            case Embedding():
-                state[f"{name}.rows.weight"] = dense(layer.table, dtype)
-            case Affine():
-                part = f"{name}.0" if layer.relu else name
-                state[f"{part}.weight"] = dense(layer.weight, dtype)
-                if layer.bias is not None:
-                    state[f"{part}.bias"] = vector(layer.bias, dtype)
-            case Residual() if layer.hidden:
-                state[f"{name}.up.weight"], state[f"{name}.up.bias"] = (
-                    dense(layer.weight1, dtype),
-                    vector(layer.bias1, dtype),
-                )
-                state[f"{name}.down.weight"] = dense(layer.weight2, dtype)
-                state[f"{name}.down.bias"] = vector(layer.bias2, dtype)
-            case Residual():
-                state[f"{name}.bias"] = vector(layer.bias2, dtype)
-            case Attention():
-                for h, head in enumerate(layer.heads):
-                    for part in ("query", "key", "value", "output"):
-                        matrix = getattr(head, part)
-                        if matrix is not None:
-                            state[f"{name}.heads.{h}.{part}.weight"] = dense(matrix, dtype)
-    return state
+    layers = enumerate(_Weights(dtype).over(network.layers))
+    return {f"layers.{i}.{name}": array for i, layer in layers for name, array in layer.items()}
+
+
+class _Weights(LayerWalk[dict[str, Array]]):
+    """A layer's weights by their names in its module."""
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+
+    def embedding(self, layer: Embedding) -> dict[str, Array]:
+        return {"rows.weight": dense(layer.table, self.dtype)}
+
+    def affine(self, layer: Affine) -> dict[str, Array]:
+        part = "0." if layer.relu else ""
+        found = {f"{part}weight": dense(layer.weight, self.dtype)}
+        return found if layer.bias is None else {**found, f"{part}bias": vector(layer.bias, self.dtype)}
+
+    def residual(self, layer: Residual) -> dict[str, Array]:
+        if not layer.hidden:
+            return {"bias": vector(layer.bias2, self.dtype)}
+        return {
+            "up.weight": dense(layer.weight1, self.dtype),
+            "up.bias": vector(layer.bias1, self.dtype),
+            "down.weight": dense(layer.weight2, self.dtype),
+            "down.bias": vector(layer.bias2, self.dtype),
+        }
+
+    def attention(self, layer: Attention) -> dict[str, Array]:
+        parts = ("query", "key", "value", "output")
+        found = {(h, part): getattr(head, part) for h, head in enumerate(layer.heads) for part in parts}
+        return {f"heads.{h}.{part}.weight": dense(m, self.dtype) for (h, part), m in found.items() if m is not None}
+
+    def pool(self, layer: Pool) -> dict[str, Array]:
+        return {}

@@ -4,7 +4,7 @@
 >>> [(row.construction, row.verdict) for row in found.rows[:2]]
 [('nilsson65', 'proved'), ('vardi22', 'proved')]
 
-Beside them stand baselines, what a practitioner would do without a network (a Python dict, a sorted array, the least
+Baselines are listed too, what a practitioner would do without a network (a Python dict, a sorted array, the least
 that labels need), and predictions for rows that are not built: formulas from `byheart.theory`, marked as such.
 """
 
@@ -90,7 +90,7 @@ class Prediction:
 
 
 def problem_of(dataset: Dataset) -> Problem:
-    """The question that the bounds answer about this data set."""
+    """The problem of this data set, for the bounds."""
     found = dataset.separation
     r = isqrt(max(1, -(-found.r_squared.numerator // found.r_squared.denominator))) + 1
     delta = found.delta_squared or 1
@@ -224,7 +224,7 @@ def compare(
 
 def _loaded(data: Any, labels: Sequence[Any] | None, task: str | None, positions: bool) -> Dataset:
     if isinstance(data, Dataset | Table) and labels is not None:
-        raise DataError("a table or data set brings its own labels; leave `labels` out")
+        raise DataError("a table or data set brings its own labels; omit `labels`")
     if isinstance(data, Dataset):
         return data
     if isinstance(data, Table):
@@ -289,7 +289,7 @@ def applicable(dataset: Dataset, wanted: Sequence[str] | None = None) -> list[st
             raise recipe(name).takes_texts  # or the OptionError that lists the known ones
     fits = {name: task in entry.tasks for name, entry in known.items() if wanted is None or name in wanted}
     if wanted and not any(fits.values()):
-        raise OptionError(f"none of {', '.join(wanted)} builds the task {task}")
+        raise OptionError(f"{', '.join(wanted)}: no such construction builds the task {task}")
     return [name for name, fit in fits.items() if fit]
 
 
@@ -339,7 +339,7 @@ def measured_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
         str(memory.claim.ref),
         summary,
         **memory.size.as_dict(),  # type: ignore[arg-type]  # names of sizes
-        promised=dict(certificate.promised),
+        guaranteed=dict(certificate.guaranteed),
         build_seconds=round(memory.seconds["build"], 3),
         certify_seconds=round(memory.seconds["certify"], 3),
         arithmetic=certificate.arithmetic,

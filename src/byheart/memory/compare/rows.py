@@ -16,9 +16,9 @@ SIZES = ("parameters", "nonzero", "max_bits", "total_bits", "width", "depth", "b
 class CompareRow:
     """One construction on one data set.
 
-    verdict: proved, refuted or undecided for a built network; predicted where its formula stands in for it; assumption
+    verdict: proved, refuted or undecided for a built network; predicted where its formula replaces it; assumption
     where what the theorem assumes about the data fails (`rows` are the offending rows of the data); not applicable or
-    not built where the construction refuses such data (`reason` says why); failed; baseline; trained.
+    not built where the construction refuses such data (`reason`); failed; baseline; trained.
     Sizes are None where nothing is known.
     """
 
@@ -36,7 +36,7 @@ class CompareRow:
     blocks: int | None = None
     attention_layers: int | None = None
     embedding_parameters: int | None = None
-    promised: dict[str, int] = field(default_factory=dict)
+    guaranteed: dict[str, int] = field(default_factory=dict)
     build_seconds: float | None = None
     certify_seconds: float | None = None
     arithmetic: str = ""

@@ -32,7 +32,7 @@ class Worker:
     listener: threading.Thread | None = field(default=None, repr=False)
 
     def measure(self, dataset: Dataset, construction: str, seed: int, seconds: float) -> CompareRow | str:
-        """The row, or a sentence that says why there is none: the time was up, or the process ended (memory)."""
+        """The row, or why it is missing: the time was up, or the process ended (memory)."""
         process = self._running()
         if process.stdin is None:
             return "the worker has no input"
@@ -76,7 +76,7 @@ class Worker:
         for stream in (process.stdin, process.stdout):
             reading = stream is process.stdout and self.listener is not None and self.listener.is_alive()
             if stream is not None and not reading:
-                with contextlib.suppress(OSError):  # unsent bytes of a job that nobody will read
+                with contextlib.suppress(OSError):  # unsent bytes of a job that will never be read
                     stream.close()
 
     def __enter__(self) -> Worker:

@@ -48,10 +48,15 @@
     });
     put("a-bars", picture(width, tall * words.length + 10, "the sum of φ of every word as a bar", ...rows));
     const clash = words.flatMap((word, k) => words.slice(k + 1).map((other, j) => [word, other, sums[k], sums[k + 1 + j]])).filter(([a, b, s, t]) => s === t && bag(a) !== bag(b));
+    // Words with different last letters stay different contexts.
+    const lost = clash.filter(([a, b]) => a[n - 1] === b[n - 1]), rest = clash.filter((pair) => !lost.includes(pair));
     const box = byId("a-clash");
     box.classList.toggle("clash", clash.length > 0);
     box.textContent = clash.length
-      ? `Collision: ${clash.map(([a, b, s]) => `${a} and ${b} both have the sum ${s}`).join("; ")}. No later layer can distinguish words with the same sum and the same last letter. (The network below keeps all its numbers.)`
+      ? `Collision: ${[
+          ...lost.map(([a, b, s]) => `${a} and ${b} both have the sum ${s} and end in ${a[n - 1]}: no later layer can distinguish them`),
+          ...rest.map(([a, b, s]) => `${a} and ${b} both have the sum ${s}, only the last letter still distinguishes them`),
+        ].join("; ")}. (The network below keeps all its numbers.)`
       : state.removed.size ? "No collision." : `The network’s own sum for ${words[state.row]} is ${numberText(after()[place.key])}. Different bags have different sums; tar and rat have one bag and one sum.`;
   }
   function drawKeys() {

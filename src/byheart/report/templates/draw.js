@@ -99,7 +99,7 @@ function lanesOf(marks, most, size = 7.4) {
   });
 }
 
-const named = (marks) => (marks.length > 18 ? marks.filter((m) => m.me) : marks); // with more names than that nobody reads them
+const named = (marks) => (marks.length > 18 ? marks.filter((m) => m.me) : marks); // more names than that are unreadable
 const inFrame = (x, words, width) => { const half = 4 * Math.min(14, [...words].length); return Math.max(half, Math.min(width - half, x)); };
 
 // Points on one line: marks {v, words, kind (a colour's number), me, title}.

@@ -78,7 +78,7 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
   // Texts to tokens, as the memory's data was cut: white space and words are Python's.
   const SPACE = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000", WORD = "\\p{L}\\p{N}_";
   const pieces = (text, pattern) => text.match(new RegExp(pattern, "gu")) || [];
-  const cutters = {
+  const splitters = {
     words: (text) => pieces(text, "[^" + SPACE + "]+"),
     bytes: (text) => [...new TextEncoder().encode(text)].map(BigInt),
     integers: (text) => pieces(text, "[^," + SPACE + "]+").map((word) => (/^[+-]?[0-9]+$/.test(word) ? BigInt(word.replace("+", "")) : fail(show(word) + " is not a whole number"))),
@@ -94,11 +94,11 @@ const exactly = (({ network, encoder, classes, tokens: cutting }) => {
     return [...row.slice(0, cutting.max_length), ...Array(fill === null ? 0 : Math.max(0, cutting.max_length - row.length)).fill(fill)];
   }
   const listOr = (text) => {
-    try { return readList(text); } catch (error) { if (!cutters[cutting.kind]) throw error; return cut(text); }
+    try { return readList(text); } catch (error) { if (!splitters[cutting.kind]) throw error; return cut(text); }
   };
   const cut = (text) => {
     if (cutting.kind === "json") fail("give the tokens as a JSON list: this memory was built from lists");
-    return (cutters[cutting.kind] || (() => fail("this memory's own tokenizer is not on this page: give the tokens as a JSON list")))(text);
+    return (splitters[cutting.kind] || (() => fail("this memory's own tokenizer is not on this page: give the tokens as a JSON list")))(text);
   };
 
   // Tokens become the type of the memory's data: texts are converted, values of the type stay.

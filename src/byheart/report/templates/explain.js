@@ -142,7 +142,7 @@ let shown = [];
 
 // --- the steps of building ----------------------------------------------------------------------------------------
 function buildSteps(it) {
-  const { built, memory, engine, rows } = it, { hash, memory: found } = built, first = { memory, engine, run: it.others[0].run, row: rows[0].tokens, which: 0, others: it.others, nobody: true };
+  const { built, memory, engine, rows } = it, { hash, memory: found } = built, first = { memory, engine, run: it.others[0].run, row: rows[0].tokens, which: 0, others: it.others, untyped: true };
   const attention = memory.network.layers.findIndex((l) => l.layer === "attention"), at = (layer, s) => ({ ...first, layer, stage: memory.steps[s], s, mixed: layer > attention, type: memory.network.layers[layer], before: first.run.traces[0][layer - 1], after: first.run.traces[0][layer] });
   const last = memory.network.layers.length - 2, selector = memory.steps.findIndex((s) => s.kind === "group"), shownRows = it.others.slice(0, 12);
   const ids = it.others.map((o) => ({ v: o.run.traces[0][attention][0], words: o.words, kind: o.kind })), bent = bentStep(at(attention + 1, selector)), cells = foldStep({ ...at(last, selector + 1), place: found.folds - 1, first: last - found.folds + 1 });

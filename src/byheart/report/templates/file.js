@@ -1,4 +1,4 @@
-// The memory that was built here as a file of byheart's format 2 (docs/file-format.md): canonical text, checksum, the
+// The memory that was built here as a file of byheart's format 3 (docs/file-format.md): canonical text, checksum, the
 // fingerprint of the rows, counted sizes and compact's budget. Its verdict is `undecided`: byheart's checker gives one.
 const ascii = (text) => text.replace(/[\u0080-\uffff]/g, (unit) => "\\u" + unit.charCodeAt(0).toString(16).padStart(4, "0"));
 const jsonText = (value, comma = ",", colon = ":") => {
@@ -105,10 +105,10 @@ function memoryFile(built, kind, agree, terms) {
     certificate: {
       verdict: "undecided", reason: "built on a page, which evaluated every row with exact integers; byheart verify gives a verdict",
       rows: count, asked: count, agree, differ: count - agree, labels: count, contexts: count, fingerprint: fingerprintOf(built), size: sizeOf(built.network),
-      promised: bounds, promise: "not checked: built on a page", arithmetic: "exact integers, in a browser", left_out: {}, witness: null, proofs: {},
+      guaranteed: bounds, guarantee: "not checked: built on a page", arithmetic: "exact integers, in a browser", left_out: {}, witness: null, proofs: {},
     },
     notes: [`built on a page: ${built.memory.lines.length} group(s), ${built.memory.folds} folds, ${built.memory.tried} lines tried`],
-    selection: { sequence_columns: [], label_column: null, max_rows: null, conflicts: "error", label_type: "auto", missing: "error" },
+    selection: { sequence_columns: [], label_column: null, max_rows: null, conflicts: "error", label_type: "auto", missing: "error", header: null, encoding: null },
   };
-  return jsonText({ byheart: 2, memory, sha256: sha256(new TextEncoder().encode(jsonText(memory))) });
+  return jsonText({ byheart: 3, memory, sha256: sha256(new TextEncoder().encode(jsonText(memory))) });
 }

@@ -77,7 +77,7 @@ function marksAt(at, layer) {
     const names = namesOf(at), Z = (k, i) => (k < 0 ? run.inputs[i] : run.states[k][i])[0];
     return names.map((words, i) => ({ before: Z(layer - 1, i), after: Z(layer, i), words, kind: i, me: i === followed(at) }));
   }
-  const mine = at.nobody ? [] : [{ run, words: ownWord(at), kind: at.kind ?? 0, me: true, which: at.which }];
+  const mine = at.untyped ? [] : [{ run, words: ownWord(at), kind: at.kind ?? 0, me: true, which: at.which }];
   return [...others.filter((o) => !o.me), ...mine].map((o) => { const trace = o.run.traces[o.which || 0]; return { before: trace[layer - 1][0], after: trace[layer][0], words: o.words, kind: o.kind, me: o.me }; });
 }
 const asWord = (row) => (row.every((token) => typeof token === "string") ? row.join(row.some((token) => [...token].length > 1) ? " " : "") : row.map(String).join(" "));

@@ -23,14 +23,14 @@ from byheart.ir.size import Claim
 
 GuaranteeOf = Callable[[Dataset, Mapping[str, Any]], Claim]
 
-_PROMISES: dict[str, GuaranteeOf] = {}
+_GUARANTEES: dict[str, GuaranteeOf] = {}
 
 
 def guarantees(construction: str) -> Callable[[GuaranteeOf], GuaranteeOf]:
-    """Registers the decorated function as the guarantee of `construction`: (data set, resolved options) -> claim."""
+    """Register the decorated function as the guarantee of `construction`: (data set, resolved options) -> claim."""
 
     def add(function: GuaranteeOf) -> GuaranteeOf:
-        _PROMISES[construction] = function
+        _GUARANTEES[construction] = function
         return function
 
     return add
@@ -38,14 +38,14 @@ def guarantees(construction: str) -> Callable[[GuaranteeOf], GuaranteeOf]:
 
 def is_guaranteed(construction: str) -> bool:
     """Whether a loaded module computes the construction's guarantee."""
-    return construction in _PROMISES
+    return construction in _GUARANTEES
 
 
 def guarantee(construction: str, dataset: Dataset, options: Mapping[str, Any]) -> Claim:
     """Return the construction's guarantee for this data; an OptionError if it is unknown or excludes such options."""
-    if construction not in _PROMISES:
+    if construction not in _GUARANTEES:
         raise OptionError(f"the guarantee of the construction {construction!r} is unknown here")
-    return _PROMISES[construction](dataset, options)
+    return _GUARANTEES[construction](dataset, options)
 
 
 def choice(options: Mapping[str, Any], name: str, *values: Any) -> Any:

@@ -256,6 +256,7 @@ def _memory(facts: CompactFacts, kind: _Kind, objective: str, id_bits: float) ->
 
 
 THEOREM = Ref("byheart", "compact memory")
+# More are never needed: an unknown row is accepted once in 2^64 times.
 MOST_ABSTAIN_BITS = 64
 
 

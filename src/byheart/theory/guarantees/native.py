@@ -41,9 +41,11 @@ from byheart.theory.guarantees import choice, guarantees
 from byheart.theory.guarantees.ks25 import token_id_count
 
 THEOREM = Ref("byheart", "float-native Transformer")
+# Bits of the significand.
 MANTISSA = {"float64": 53, "float32": 24}
 WORD_BITS = {53: 43, 24: 15}  # of one word: levels, guard bits and a sign fit the mantissa
 LEAST_SCALE = {53: 4, 24: 2}  # folds of a chain between two rescalings, at least
+# Hash chains, and bits of a bucket's number. Tuned by hand.
 MOST_CHAINS = 12
 MOST_BUCKET_BITS = 16
 SPARE_BITS = 10  # by which the builder lengthens ids that collide, at most

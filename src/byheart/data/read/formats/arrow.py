@@ -1,4 +1,4 @@
-"""Parquet, Arrow and Feather files, a batch of rows at a time: only the columns that are asked for are unpacked."""
+"""Parquet, Arrow and Feather files, a batch of rows at a time: only the requested columns are unpacked."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def arrow(source: Source) -> Records:
 
 @contextmanager
 def _explained(path: str, ending: str) -> Iterator[None]:
-    """What the library says about a file that is damaged or another format, in one sentence."""
+    """The library's error about a damaged file or another format, in one sentence."""
     try:
         import pyarrow as pa
     except ImportError:
@@ -79,7 +79,7 @@ def _batches(file: BinaryIO, ending: str, names: tuple[str, ...], columns: list[
 
 
 def _refuse_bombs(file: BinaryIO, limits: Limits) -> None:
-    """Refuses a file with a packed part that claims more than the limit, before the library makes room for it.
+    """Refuse a file with a packed part that claims more than the limit, before the library allocates memory for it.
 
     A part that is packed with zstd is its unpacked length, 8 bytes, and a frame that starts with the mark. LZ4, the
     other way to pack, makes at most 255 bytes of one.
@@ -110,7 +110,8 @@ def _ipc(file: BinaryIO, fields: list[int] | None = None) -> Any:
     file.seek(0)
     if start.startswith(b"FEA1"):
         raise ValueError("this is version 1 of Feather, which is no longer read; write it again as .arrow")
-    # From memory or a map of the file, a damaged length reaches beyond the end; from a file, room would be made for it.
+    # From memory or a map of the file, a damaged length reaches beyond the end; from a file, memory would be allocated
+    # for it.
     name = getattr(file, "name", None)
     source = pa.memory_map(name) if isinstance(name, str) else pa.BufferReader(file.read())
     options = pa.ipc.IpcReadOptions() if fields is None else pa.ipc.IpcReadOptions(included_fields=fields)

@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 @reader(".csv", ".tsv")
 def delimited(source: Source) -> Records:
-    """The rows of a CSV file; its separator is guessed from the first line unless its name says it.
+    """The rows of a CSV file; its separator is guessed from the first line unless its name determines it.
 
     Cells are texts, whatever they look like; an empty one is missing.
     """
@@ -82,7 +82,7 @@ def _check_names(path: str, columns: tuple[str, ...]) -> tuple[str, ...]:
     twice = sorted({name for name in columns if columns.count(name) > 1})
     if twice:
         remedy = "name them" if not twice[0] else "rename one"
-        raise DataError(f"{path} has two columns named {twice[0]!r}; {remedy}, or say --no-header if it has no header")
+        raise DataError(f"{path} has two columns named {twice[0]!r}; {remedy}, or give --no-header if it has no header")
     return columns
 
 
@@ -115,7 +115,7 @@ def _remark(columns: tuple[str, ...], chosen: str, given: str | None, header: bo
     if given is None and chosen != ",":
         parts.append(f"cells are separated by {SEPARATORS[chosen]}")
     if header and any(map(_NUMBER.fullmatch, columns)):
-        parts.append("the first line was taken as the header: if it is a row, say --no-header")
+        parts.append("the first line was taken as the header: if it is a row, give --no-header")
     return "; ".join(parts)
 
 

@@ -1,6 +1,6 @@
 """Hugging Face data sets: folders of `save_to_disk`, folders of data files, names from the hub, values in memory.
 
-`hf:NAME` is a data set of the hub or of its cache, `hf:NAME:SPLIT` one split of it; a folder may stand for NAME.
+`hf:NAME` is a data set of the hub or of its cache, `hf:NAME:SPLIT` one split of it; NAME may be a folder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BATCH = 10_000  # rows that are unpacked at a time
 def _claims(path: str) -> bool:
     try:
         return path.startswith(MARK) or (path != STDIN and Path(path).is_dir())
-    except (OSError, ValueError):  # names that no file can have; opening them says why
+    except (OSError, ValueError):  # names that no file can have; opening them gives the reason
         return False
 
 
@@ -67,10 +67,10 @@ def _library() -> Any:
 
 
 def _one_split(found: Any, origin: str, split: str) -> Records:
-    """The split that is asked for, else `train`, else the first; a remark says which one was taken."""
+    """The requested split, else `train`, else the first; a remark names the one that was taken."""
     if not isinstance(found, dict):  # a data set without splits
         if split:
-            raise DataError(f"{origin}: this data set has no splits; leave {':' + split!r} out")
+            raise DataError(f"{origin}: this data set has no splits; omit {':' + split!r}")
         return _rows(found, origin, "")
     splits = list(found)
     if not splits or (split and split not in splits):

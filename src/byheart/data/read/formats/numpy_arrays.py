@@ -46,7 +46,7 @@ def _rows(array: Any, name: str, path: str) -> list[Any]:
 
 
 def _check_numpy(path: str, file: BinaryIO, ending: str, limits: Limits) -> None:
-    """Refuses arrays that claim more than the limit, before any memory is reserved for them."""
+    """Refuse arrays that claim more than the limit, before any memory is reserved for them."""
     from numpy.lib import format as npy
 
     if ending == ".npz":

@@ -1,0 +1,53 @@
+"""Memories load, predict and verify where numba is not installed; building says what is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import byheart
+
+WORDS = [f"w{k:04}" for k in range(400)]
+LABELS = [str(k * k % 7) for k in range(400)]
+
+# A module that is None in sys.modules cannot be imported, as if it were not installed.
+START = "import sys; sys.modules['numba'] = None; import byheart\n"
+
+
+def without_numba(script: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", START + script, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("construction", ["compact", "native", "ks25"])
+def test_load_predict_verify(tmp_path, construction):
+    path = tmp_path / "m.byheart"
+    byheart.memorize(WORDS, LABELS, construction=construction, progress=False).save(path)
+    script = """
+memory = byheart.load(sys.argv[1])
+words = [f"w{k:04}" for k in range(400)]
+labels = [str(k * k % 7) for k in range(400)]
+assert memory.predict(words) == labels  # so many that compiled code would be used
+certificate = memory.verify(words, labels)
+print(certificate.verdict.value, certificate.agree)
+"""
+    assert without_numba(script, str(path)) == "proved 400\n"
+
+
+def test_building_names_what_is_missing():
+    script = """
+try:
+    byheart.memorize(["ab", "cd"], ["x", "y"], progress=False)
+except byheart.ByheartError as error:
+    print(error)
+print(byheart.memorize(["ab", "cd"], ["x", "y"], construction="ks25", progress=False).predict(["cd"]))
+"""
+    assert without_numba(script) == (
+        "computing weights needs numba, which is not installed: pip install numba "
+        "(loading, predicting and verifying work without it)\n['y']\n"
+    )
