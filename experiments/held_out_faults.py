@@ -1,4 +1,4 @@
-"""Forty-two more faults, kept apart from the table: an estimate for faults that nobody has thought of.
+"""Forty-two more faults, kept apart from the table: an estimate for faults that are not on any list.
 
 They were written down before the listeners (`hosts/listening.py`) were designed, though their results were
 seen while listeners were tuned, so the estimate is optimistic. A fault that moves from `survived` to detected by a
@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from byheart.checkpoints.formats.stock import StockDecoder, frequencies
-from byheart.checkpoints.proof.config import Rotary
 from byheart.checkpoints.proof.decoder import Layer, Mlp, Norm, StockAttention
 from byheart.checkpoints.suite.machine import Cache, Tensor
 from byheart.checkpoints.suite.mutants._base import Mutant, changed, each_layer, wrapped
@@ -42,10 +41,12 @@ def _rotary(mutant: Callable[..., Mutant], decoder: StockDecoder) -> Iterator[Mu
     rotary = decoder.shape.rotary
     assert rotary is not None
     dims = rotary.dims
-    stretched = 1e4 * 2 ** (dims / (dims - 2))
+    stretched = 2 ** (dims / (dims - 2))
     half = torch.arange(dims // 2)
-    for name, base in (("base 9500", 9.5e3), ("base 12000", 1.2e4), ("NTK-aware base for twice the length", stretched)):
-        yield mutant(name, frequencies=lambda step, r, base=base: torch.from_numpy(frequencies(Rotary(base, dims))))
+    bases = (("base 0.95 times", 0.95), ("base 1.2 times", 1.2), ("NTK-aware base for twice the length", stretched))
+    for name, factor in bases:
+        other = replace(rotary, theta=factor * rotary.theta)
+        yield mutant(name, frequencies=lambda step, r, other=other: torch.from_numpy(frequencies(other)))
     yield mutant("queries rotated one place on", rotate=_ahead)
     yield mutant("YaRN's factor 1.0693 on cos and sin", turns=lambda step, *a: tuple(1.0693 * x for x in step(*a)))
     yield mutant("last frequency not rotated", frequencies=lambda step, r: step(r) * (half < dims // 2 - 1))

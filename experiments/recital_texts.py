@@ -150,7 +150,7 @@ def text_of(name: str) -> str:
 
 
 def cut(text: str, size: str) -> tuple[str, str]:
-    """The beginning of a text that has this many characters or BPE tokens, and how it is cut into tokens."""
+    """The beginning of a text that has this many characters or BPE tokens, and how it is tokenized."""
     if size != "450 BPE tokens":
         return text[: int(size.split()[0].replace(",", ""))], "characters"
     length = 1000

@@ -164,7 +164,7 @@ def plain_tables(study: Study) -> dict[str, Any]:
 
 
 def export_rows(study: Study, path: Path) -> int:
-    """Writes one row per finished trial: .csv, .parquet, or .jsonl with the whole record and its curve."""
+    """Write one row per finished trial: .csv, .parquet, or .jsonl with the whole record and its curve."""
     if not path.parent.is_dir():
         raise OptionError(f"cannot write {path}: there is no folder {path.parent}")
     finished = study.finished()
@@ -277,6 +277,7 @@ SCALES: dict[str, tuple[str, Callable[[Array], Array]]] = {
     "linear": ("N", lambda x: x),
     "logarithm": ("log10 n", np.log10),
 }
+# Of the bootstrap.
 _RESAMPLES = 2000
 
 

@@ -142,7 +142,7 @@ def test_a_run_that_misses_its_goal_starts_again() -> None:
     assert found.curve == train(problem, Uniform(2), replace(plan, seed=first + 1), goal).curve
 
 
-@pytest.mark.parametrize(("engine", "m"), [("kernel", 2), pytest.param("wide", 3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("engine", "m"), [("kernel", 2), pytest.param("kernel", 3, marks=pytest.mark.slow)])
 def test_a_grown_network_starts_where_the_smaller_one_ended(engine: str, m: int) -> None:
     problem, goal = words_problem(), Goal(full=True)
     plan = Training(epochs=200, rate=0.03, shape="cosine", identity=True, seed=3)

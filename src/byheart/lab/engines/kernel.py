@@ -1,36 +1,34 @@
-"""The fast engine for eq. (165) with m = 2: compiled loops on one core, no library call per layer.
+"""The fast engine for eq. (165): any width, attention and labels, in compiled loops on one core.
 
-Three things make it fast, none of which changes the mathematics:
+The models are so narrow (m = 2 in the paper) that a library call per layer is nearly all overhead. Four things make
+this engine fast, none of which changes the mathematics:
 - F1 and E_in look at one token at a time, so a word that occurs a hundred times is computed once;
-- only the token that is read leaves the attention layer, so F2 sees N tokens and not N·n;
-- the blocks run tile by tile in the first-level cache, and whole epochs in compiled code, so small problems do not wait
-  for Python.
+- only tokens that are read leave the attention layer, so with one label per sequence F2 sees N tokens and not N·n;
+- a tile of `LANES` tokens runs through every block of a stack while it sits in the first-level cache, and the compiler
+  makes one vector instruction of eight lanes; hidden units are recomputed on the way back, not stored;
+- whole epochs run in compiled code: forwards, backwards, AdamW, again, without coming back to Python in between.
 
-The inner loop: residual blocks of width two, forwards and backwards, tile by tile. The models of KS25's eq. (165) are
-so narrow (m = 2) that a library call per layer is nearly all overhead. Here a tile of `LANES` tokens runs through every
-block while it sits in the first-level cache, and the compiler makes one vector instruction of eight lanes. Nothing is
-stored but the stream between blocks (the tape); hidden units are recomputed on the way back.
+    stack: (tiles, m, LANES) -> (tiles, m, LANES)        block: x ← x + W₂·relu(W₁x + b₁) + b₂      (eq. (3))
 
-    stream of a tile: (blocks + 1, 2, LANES)      block: x ← x + W₂·relu(W₁x + b₁) + b₂      (eq. (3))
+Token k is lane k % LANES of tile k // LANES. The streams between the blocks (the tape) are kept for all tiles where
+they fit in `TAPE` bytes. Where they do not, one tile's tape is used for all and the tile runs forwards again on the
+way back: a third more arithmetic. Every innermost loop runs over lanes with one weight in a register, and m = 2 is
+written out, which is two to three times as fast as the loops for any m.
 
-Every function works in float32 and float64; float64 is for tests against the readable model.
+Uniform attention needs one mean per sequence and no table of n² shares. A score of softmax or hardmax belongs to a pair
+of words, not of positions: all V² are computed once, with their exponentials, and a sequence looks its weights up.
+Exponentials are taken below the largest score of a query over *all* words, in float64. Where a sequence contains no
+word near it, so that the weights vanish, its own largest score is taken. Gradients are gathered for pairs of words too,
+and pass through W_Q and W_K at the end.
 
-Recomputing a unit needs two multiplications, reading it back would need a trip to memory. Per token and unit the
-forward pass needs four multiplications and the backward pass ten; per token and block memory sees two numbers. The
-innermost loop always runs over lanes, with the weights of one unit in registers: hence the order of the loops.
+    words X (V, m)      P = (X·W_Qᵀ)·(X·W_Kᵀ)ᵀ (V, V)      out of token q in a row: x_q + W_O·W_V·Σ_k p_k x_k
 
-Around the blocks: E_in, uniform attention and the losses, in compiled loops too.
+Losses are added up in float64, so that sums of thousands of small terms still show progress near the end of a run.
 
-Streams are tiles of `LANES` tokens: token k is lane k % LANES of tile k // LANES.
-
-Distinct tokens are embedded once, sequences point at them. Attention is read at one token only, so it needs one mean
-per sequence and no table of n² shares; W_O and W_V act through their 2 × 2 product. Losses are added up in float64, so
-that sums of thousands of small terms still show progress near the end of a run.
-
-Whole epochs run in compiled code: forwards, backwards, AdamW, again, without coming back to Python in between. The
-parts are written into the whole before it is compiled (`inline="always"`): a part that is compiled on its own may be
-bound instead of the copy inside the whole, depending on which parts a process compiled and which came from the cache,
-and the two add in different orders. A resumed run must repeat an uninterrupted one to the last bit.
+The parts are written into the whole before it is compiled (`inline="always"`): a part that is compiled separately may
+be bound instead of the copy inside the whole, depending on which parts a process compiled and which came from the
+cache, and the two add in different orders. A resumed run must repeat an uninterrupted one to the last bit. For the
+same reason all of it is in one file: numba's cache looks for changes in the file of the whole alone.
 """
 
 from __future__ import annotations
@@ -47,6 +45,17 @@ from byheart.lab.problem import CROSS_ENTROPY, Sequences
 
 Curve = npt.NDArray[np.float64]  # (epochs, 2): loss and accuracy
 
+# Tokens per tile. Tuned by hand: the stream of a tile is one kilobyte at m = 2.
+LANES = 128
+# Bytes of a stack's tape up to which all tiles keep theirs. Tuned by hand: half a gigabyte for both stacks.
+TAPE = 1 << 28
+# A sum of looked-up exponentials below this has lost its digits.
+VANISHED = 1e-290
+# Sums may be reordered, so that they run in vector lanes; NaN and infinity keep their meaning (a diverged run is seen).
+FAST = {"reassoc", "contract", "arcp", "nsz"}
+# None: numba then compiles averaging alone, in half the time.
+_HARD = {"uniform": None, "softmax": False, "hardmax": True}
+
 
 class KernelEngine:
     """One training run; `epochs(k)` runs k steps and returns (loss, accuracy) before each."""
@@ -60,61 +69,73 @@ class KernelEngine:
         start: Weights | None = None,
     ) -> None:
         self.training, self.step = training, 0
-        dtype = dtype or (np.float64 if training.precision == "float64" else np.float32)
-        start = start or initial_uniform(model, problem, training.seed, identity=training.identity)
+        dtype = np.dtype(dtype or (np.float64 if training.precision == "float64" else np.float32))
+        start = dict(start or initial_uniform(model, problem, training.seed, identity=training.identity))
+        if model.attention == "uniform":  # never used, and without gradient: the compiled loop has one shape
+            start |= {name: np.zeros((model.s, model.m)) for name in ("WK", "WQ")}
         self.weights, self.gradient = Flat(start, dtype), Flat(start, dtype)
-        self.vectors = vectors_of(self.weights, self.gradient, training, model.blocks)
-        self.master = self.weights.vector.copy()  # the optimizer's copy
+        vector = self.weights.vector
+        paces = {name: np.full(w.shape, training.pace(name, model.blocks)) for name, w in start.items()}
+        self.master = vector.copy()  # the optimizer's copy
         self.rounded = training.precision == "bfloat16"
         if self.rounded:
-            round_weights(self.master, self.weights.vector)
+            round_weights(self.master, vector)
         else:
-            self.master = self.weights.vector
-        self.data = batch_of(problem, dtype)
-        self.streams = (
-            *_streams(problem.tokens, model.blocks, dtype),
-            *_streams(problem.N, model.blocks, dtype),
-            np.zeros((problem.N, 2), dtype),
+            self.master = vector
+        moments = np.zeros_like(vector), np.zeros_like(vector)
+        self.vectors = (vector, self.gradient.vector, *moments, Flat(paces, dtype).vector, self.master)
+
+        index = problem.index.astype(np.int32)
+        read = index if problem.labels.ndim == 2 else np.ascontiguousarray(index[:, problem.read : problem.read + 1])
+        labels = np.ascontiguousarray(problem.labels, dtype=np.int64).reshape(-1)
+        points, squared = _tiles(problem.points, dtype), problem.loss != CROSS_ENTROPY
+        self.data = points, index, read, labels, squared
+        self.hard = _HARD[model.attention]
+
+        # of both stacks: inputs, outputs and slopes of all tokens, and the tape
+        V, m = problem.tokens, model.m
+        counts = [-(-tokens // LANES) for tokens in (V, read.size)]
+        self.streams = tuple(tuple(np.zeros((tiles, m, LANES), dtype) for tiles in counts) for _ in range(3))
+        tile = (model.blocks + 1) * m * LANES * dtype.itemsize
+        kept = [tiles if tiles * tile <= TAPE else 1 for tiles in counts]
+        self.tapes = tuple(np.zeros((tiles, model.blocks + 1, m, LANES), dtype) for tiles in kept)
+        pairs = V if model.attention != "uniform" else 0
+        self.room = (
+            np.zeros((V, m), dtype),  # the words after F1
+            np.zeros((V, m), dtype),  # and their slopes
+            np.zeros((pairs, pairs)),  # scores
+            np.zeros((pairs, pairs)),  # their exponentials
+            np.zeros((pairs, pairs)),  # slopes of the scores
+            np.zeros((read.size, m), dtype),  # sums Σ p_k x_k
         )
 
     def epochs(self, count: int) -> Curve:
+        """Run `count` steps.
+
+        Args:
+            count: How many.
+
+        Returns:
+            (count, 2): loss and accuracy before each step.
+        """
         plan = self.training
         curve = np.empty((count, 2))
         rates = np.array([plan.rate_at(self.step + i) for i in range(count)])
         constants = (plan.beta1, plan.beta2, plan.epsilon, plan.decay, plan.clip, self.rounded)
-        views = views_of(self.weights), views_of(self.gradient)
-        vectors = (*self.vectors, self.master)
-        run_epochs(self.data, *views, self.streams, vectors, self.step, rates, constants, curve)
+        views = _views(self.weights), _views(self.gradient)
+        places = self.streams, self.tapes, self.room
+        run_epochs(self.hard, self.data, *views, *places, self.vectors, self.step, rates, constants, curve)
         self.step += count
         return curve
 
     def learned(self) -> Weights:
-        """The weights that the optimizer steps from: those of bfloat16 before they are rounded."""
+        """Return the weights that the optimizer steps from: those of bfloat16 before they are rounded."""
         return self.weights.copy(self.master)
 
 
-def vectors_of(weights: Flat, gradient: Flat, training: Training, blocks: int) -> tuple[Any, ...]:
-    """Weights and gradient as flat vectors, Adam's moments, and the factor of each weight's rate."""
-    moments = np.zeros_like(weights.vector), np.zeros_like(weights.vector)
-    paces = {name: np.full(w.shape, training.pace(name, blocks)) for name, w in weights.parts.items()}
-    return weights.vector, gradient.vector, *moments, Flat(paces, weights.vector.dtype).vector
-
-
-def batch_of(problem: Sequences, dtype: npt.DTypeLike) -> tuple[Any, ...]:
-    """points in tiles, index, the position that is read, labels, whether the error is squared."""
-    index, labels = problem.index.astype(np.int32), problem.labels.astype(np.int64)
-    return _tiles(problem.points, dtype), index, problem.read, labels, problem.loss != CROSS_ENTROPY
-
-
-def views_of(flat: Flat) -> tuple[Any, ...]:
-    stacks = {name: tuple(flat[f"{name}.{part}"] for part in ("W1", "b1", "W2", "b2")) for name in ("F1", "F2")}
-    return flat["E_in"], stacks["F1"], flat["WV"], flat["WO"], stacks["F2"], flat["E_out"]
-
-
-def _streams(tokens: int, blocks: int, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """A tape (tiles, blocks + 1, 2, LANES) and the slopes of its last row. Lanes beyond the data stay without slope."""
-    tiles = -(-tokens // LANES)
-    return np.zeros((tiles, blocks + 1, 2, LANES), dtype), np.zeros((tiles, 2, LANES), dtype)
+def _views(flat: Flat) -> tuple[Any, ...]:
+    stacks = tuple(tuple(flat[f"{name}.{part}"] for part in ("W1", "b1", "W2", "b2")) for name in ("F1", "F2"))
+    return flat["E_in"], stacks, *(flat[name] for name in ("WV", "WO", "WK", "WQ", "E_out"))
 
 
 def _tiles(points: npt.NDArray[np.float64] | None, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -127,268 +148,486 @@ def _tiles(points: npt.NDArray[np.float64] | None, dtype: npt.DTypeLike) -> npt.
     return np.ascontiguousarray(wide.reshape(tiles, LANES, -1).transpose(0, 2, 1))
 
 
-LANES = 128  # tokens per tile: the stream of a tile is one kilobyte
-
-# Sums may be reordered, so that they run in vector lanes; NaN and infinity keep their meaning (a diverged run is seen).
-FAST = {"reassoc", "contract", "arcp", "nsz"}
-
-
-@numba.njit(inline="always", fastmath=FAST)
-def blocks_forward(tape, W1, b1, W2, b2):
-    """Fills tape[tile, 1:] from tape[tile, 0]. Shapes: tape (tiles, L+1, 2, LANES), W1 (L, q, 2), W2 (L, 2, q)."""
-    zero = tape.dtype.type(0)  # a plain 0 would lift float32 to float64
-    for tile in range(tape.shape[0]):
-        for block in range(W1.shape[0]):
-            x, y = tape[tile, block], tape[tile, block + 1]
-            c0, c1 = b2[block, 0], b2[block, 1]
-            for t in range(LANES):
-                y[0, t] = x[0, t] + c0
-                y[1, t] = x[1, t] + c1
-            for j in range(W1.shape[1]):
-                w0, w1, b = W1[block, j, 0], W1[block, j, 1], b1[block, j]
-                u0, u1 = W2[block, 0, j], W2[block, 1, j]
-                for t in range(LANES):
-                    z = w0 * x[0, t] + w1 * x[1, t] + b
-                    h = zero if z < zero else z  # a NaN passes
-                    y[0, t] += u0 * h
-                    y[1, t] += u1 * h
-
-
-@numba.njit(inline="always", fastmath=FAST)
-def blocks_backward(tape, slope, W1, b1, W2, dW1, db1, dW2, db2):
-    """Adds the gradients of the weights to dW1 … db2; `slope` (tiles, 2, LANES) enters as ∂loss/∂output and leaves
-    as ∂loss/∂input."""
-    zero = tape.dtype.type(0)
-    carried = np.empty((2, LANES), tape.dtype)
-    for tile in range(tape.shape[0]):
-        g = slope[tile]
-        for block in range(W1.shape[0] - 1, -1, -1):
-            x = tape[tile, block]
-            s0 = s1 = zero
-            for t in range(LANES):
-                s0 += g[0, t]
-                s1 += g[1, t]
-                carried[0, t] = g[0, t]
-                carried[1, t] = g[1, t]
-            db2[block, 0] += s0
-            db2[block, 1] += s1
-            for j in range(W1.shape[1]):
-                w0, w1, b = W1[block, j, 0], W1[block, j, 1], b1[block, j]
-                u0, u1 = W2[block, 0, j], W2[block, 1, j]
-                a0 = a1 = ab = v0 = v1 = zero
-                for t in range(LANES):
-                    z = w0 * x[0, t] + w1 * x[1, t] + b
-                    h = zero if z < zero else z
-                    d = u0 * g[0, t] + u1 * g[1, t]
-                    d = d if z > zero else zero  # at the kink the slope is 0, as in torch
-                    v0 += h * g[0, t]
-                    v1 += h * g[1, t]
-                    a0 += d * x[0, t]
-                    a1 += d * x[1, t]
-                    ab += d
-                    carried[0, t] += w0 * d
-                    carried[1, t] += w1 * d
-                dW1[block, j, 0] += a0
-                dW1[block, j, 1] += a1
-                db1[block, j] += ab
-                dW2[block, 0, j] += v0
-                dW2[block, 1, j] += v1
-            for t in range(LANES):
-                g[0, t] = carried[0, t]
-                g[1, t] = carried[1, t]
-
-
-@numba.njit(inline="always", fastmath=FAST)
-def embed_forward(points, E_in, tape):
-    """tape[:, 0] ← E_in·points. points: (tiles, d, LANES), or (1, 0, 0): then tokens are unit vectors."""
-    if points.shape[1] == 0:
-        for k in range(E_in.shape[1]):
-            for r in range(2):
-                tape[k // LANES, 0, r, k % LANES] = E_in[r, k]
-        return
-    for tile in range(points.shape[0]):
-        x = tape[tile, 0]
-        x[:] = 0
-        for k in range(points.shape[1]):
-            w0, w1 = E_in[0, k], E_in[1, k]
-            for t in range(LANES):
-                x[0, t] += w0 * points[tile, k, t]
-                x[1, t] += w1 * points[tile, k, t]
-
-
-@numba.njit(inline="always", fastmath=FAST)
-def embed_backward(points, slope, dE_in):
-    """dE_in += ∂loss/∂E_in, where `slope` (tiles, 2, LANES) is ∂loss/∂(E_in·points)."""
-    if points.shape[1] == 0:
-        for k in range(dE_in.shape[1]):
-            for r in range(2):
-                dE_in[r, k] += slope[k // LANES, r, k % LANES]
-        return
-    for tile in range(points.shape[0]):
-        for k in range(points.shape[1]):
-            s0 = s1 = slope.dtype.type(0)
-            for t in range(LANES):
-                s0 += slope[tile, 0, t] * points[tile, k, t]
-                s1 += slope[tile, 1, t] * points[tile, k, t]
-            dE_in[0, k] += s0
-            dE_in[1, k] += s1
-
-
-@numba.njit(inline="always")
-def product(WO, WV):
-    """W_O·W_V, (2, 2), by hand: linking a library for it costs seconds of compilation."""
-    A = np.zeros((2, 2), WO.dtype)
-    for k in range(WV.shape[0]):
-        for r in range(2):
-            A[r, 0] += WO[r, k] * WV[k, 0]
-            A[r, 1] += WO[r, k] * WV[k, 1]
-    return A
-
-
-@numba.njit(inline="always", fastmath=FAST)
-def attend_forward(before, index, read, WV, WO, mean, after):
-    """Uniform attention, eq. (39), at the one token that is read: after ← x_read + W_O·W_V·mean of the sequence.
-
-    before: (tiles, 2, LANES), the distinct tokens; index: (N, n), which of them a sequence contains; after: (tiles, 2,
-    LANES), one lane per sequence; mean: (N, 2), kept for the way back.
-    """
-    zero = before.dtype.type(0)
-    share = before.dtype.type(1) / before.dtype.type(index.shape[1])
-    A = product(WO, WV)
-    for i in range(index.shape[0]):
-        s0 = s1 = zero
-        for k in range(index.shape[1]):
-            tile, lane = index[i, k] // LANES, index[i, k] % LANES
-            s0 += before[tile, 0, lane]
-            s1 += before[tile, 1, lane]
-        mean[i, 0] = s0 * share
-        mean[i, 1] = s1 * share
-        own = index[i, read]
-        tile, lane = own // LANES, own % LANES
-        for r in range(2):
-            after[i // LANES, r, i % LANES] = before[tile, r, lane] + A[r, 0] * mean[i, 0] + A[r, 1] * mean[i, 1]
-
-
-@numba.njit(inline="always", fastmath=FAST)
-def attend_backward(slope_after, index, read, WV, WO, mean, slope_before, dWV, dWO):
-    """The way back through `attend_forward`; slope_before is overwritten, dWV and dWO are added to."""
-    zero = mean.dtype.type(0)
-    share = mean.dtype.type(1) / mean.dtype.type(index.shape[1])
-    A = product(WO, WV)
-    dA = np.zeros((2, 2), mean.dtype)
-    slope_before[:] = zero
-    for i in range(index.shape[0]):
-        g0 = slope_after[i // LANES, 0, i % LANES]
-        g1 = slope_after[i // LANES, 1, i % LANES]
-        dA[0, 0] += g0 * mean[i, 0]
-        dA[0, 1] += g0 * mean[i, 1]
-        dA[1, 0] += g1 * mean[i, 0]
-        dA[1, 1] += g1 * mean[i, 1]
-        own = index[i, read]
-        slope_before[own // LANES, 0, own % LANES] += g0
-        slope_before[own // LANES, 1, own % LANES] += g1
-        m0 = (A[0, 0] * g0 + A[1, 0] * g1) * share
-        m1 = (A[0, 1] * g0 + A[1, 1] * g1) * share
-        for k in range(index.shape[1]):
-            tile, lane = index[i, k] // LANES, index[i, k] % LANES
-            slope_before[tile, 0, lane] += m0
-            slope_before[tile, 1, lane] += m1
-    for k in range(WV.shape[0]):
-        for r in range(2):
-            dWO[r, k] += dA[r, 0] * WV[k, 0] + dA[r, 1] * WV[k, 1]
-            dWV[k, r] += WO[0, k] * dA[0, r] + WO[1, k] * dA[1, r]
-
-
-@numba.njit(inline="always")
-def cross_entropy(stream, E_out, labels, slope, dE_out):
-    """(mean loss, share of correct answers) of logits E_out·x; slope ← ∂loss/∂x and dE_out += ∂loss/∂E_out."""
-    N, C = len(labels), E_out.shape[0]
-    logits = np.empty(C, np.float64)
-    loss = 0.0
-    right = 0
-    for i in range(N):
-        x0, x1 = stream[i // LANES, 0, i % LANES], stream[i // LANES, 1, i % LANES]
-        top = -np.inf
-        best = 0
-        for c in range(C):
-            logits[c] = E_out[c, 0] * x0 + E_out[c, 1] * x1
-            if logits[c] > top:
-                top = logits[c]
-                best = c
-        loss += top - logits[labels[i]]  # before exp, which may round a hopeless answer to zero
-        total = 0.0
-        for c in range(C):
-            logits[c] = np.exp(logits[c] - top)
-            total += logits[c]
-        loss += np.log(total)
-        right += best == labels[i]
-        g0 = g1 = 0.0
-        for c in range(C):
-            d = (logits[c] / total - (1.0 if c == labels[i] else 0.0)) / N
-            dE_out[c, 0] += d * x0
-            dE_out[c, 1] += d * x1
-            g0 += d * E_out[c, 0]
-            g1 += d * E_out[c, 1]
-        slope[i // LANES, 0, i % LANES] = g0
-        slope[i // LANES, 1, i % LANES] = g1
-    return loss / N, right / N
-
-
-@numba.njit(inline="always")
-def mean_square(stream, E_out, labels, slope, dE_out):
-    """(mean squared error, share of correct signs) of the one output E_out·x; gradients as in `cross_entropy`."""
-    N = len(labels)
-    loss = 0.0
-    right = 0
-    for i in range(N):
-        x0, x1 = stream[i // LANES, 0, i % LANES], stream[i // LANES, 1, i % LANES]
-        answer = E_out[0, 0] * x0 + E_out[0, 1] * x1
-        error = np.float64(answer) - labels[i]
-        loss += error * error
-        right += (answer > 0) == (labels[i] > 0)
-        d = 2 * error / N
-        dE_out[0, 0] += d * x0
-        dE_out[0, 1] += d * x1
-        slope[i // LANES, 0, i % LANES] = d * E_out[0, 0]
-        slope[i // LANES, 1, i % LANES] = d * E_out[0, 1]
-    return loss / N, right / N
-
-
 @numba.njit(cache=True, nogil=True, fastmath=FAST)
-def run_epochs(data, weights, gradient, streams, vectors, step, rates, constants, curve):
+def run_epochs(hard, data, weights, gradient, streams, tapes, room, vectors, step, rates, constants, curve):
     """One epoch per entry of `rates`; curve[i] ← (loss, accuracy) before step i.
 
-    data: points, index, read, labels, squared. weights and gradient: E_in, F1, WV, WO, F2, E_out, where F1 and F2 are
-    W1, b1, W2, b2. streams: the tapes and slopes of F1 and F2, and the means of the sequences. vectors: the weights
+    hard: whether attention takes the largest scores alone; None where it averages. data: points, index, the tokens that
+    are read, labels, whether the error is squared. weights and gradient: E_in,
+    (F1, F2) of W1, b1, W2, b2 each, WV, WO, WK, WQ, E_out. streams: inputs, outputs and slopes of both stacks.
+    room: words and their slopes, scores, exponentials, slopes of scores, and sums of attention. vectors: the weights
     and the gradient as flat vectors, the two moments, the paces of the rate, and the weights that the optimizer steps
-    from when they are not the same (bfloat16); constants: β₁, β₂, ε, the weight
-    decay, the longest gradient (0: any), whether weights are rounded.
+    from when they are not the same (bfloat16). constants: β₁, β₂, ε, the weight decay, the longest gradient (0: any),
+    whether weights are rounded.
     """
     points, index, read, labels, squared = data
-    E_in, F1, WV, WO, F2, E_out = weights
-    dE_in, dF1, dWV, dWO, dF2, dE_out = gradient
-    tape1, slope1, tape2, slope2, mean = streams
+    E_in, F, WV, WO, WK, WQ, E_out = weights
+    dE_in, dF, dWV, dWO, dWK, dWQ, dE_out = gradient
+    source, out, slopes = streams
+    X, dX, P, E, dP, mixed = room
     flat, slope, first, second, paces, master = vectors
     beta1, beta2, epsilon, decay, clip, rounded = constants
+    dtype = tapes[0].dtype
+    carried = np.empty((X.shape[1], LANES), dtype)
+    h, d = np.empty(LANES, dtype), np.empty(LANES, dtype)
+    dA = np.empty((X.shape[1], X.shape[1]))
+    soft, used = np.zeros(index.shape[1]), np.zeros(index.shape[1])
+    Q, K = np.empty((X.shape[0], WQ.shape[0])), np.empty((X.shape[0], WK.shape[0]))
     for i in range(len(rates)):
         slope[:] = 0
-        embed_forward(points, E_in, tape1)
-        blocks_forward(tape1, F1[0], F1[1], F1[2], F1[3])
-        attend_forward(tape1[:, -1], index, read, WV, WO, mean, tape2[:, 0])
-        blocks_forward(tape2, F2[0], F2[1], F2[2], F2[3])
-        if squared:
-            curve[i] = mean_square(tape2[:, -1], E_out, labels, slope2, dE_out)
-        else:
-            curve[i] = cross_entropy(tape2[:, -1], E_out, labels, slope2, dE_out)
-        blocks_backward(tape2, slope2, F2[0], F2[1], F2[2], dF2[0], dF2[1], dF2[2], dF2[3])
-        attend_backward(slope2, index, read, WV, WO, mean, slope1, dWV, dWO)
-        blocks_backward(tape1, slope1, F1[0], F1[1], F1[2], dF1[0], dF1[1], dF1[2], dF1[3])
-        embed_backward(points, slope1, dE_in)
+        dA[:] = 0
+        A = product(WO, WV)
+        embed(points, E_in, source[0])
+        # A loop over the stacks: each part is written into the whole once, and compiled in half the time.
+        for stack in range(2):
+            stack_forward(source[stack], tapes[stack], h, F[stack], out[stack])
+            if stack == 0:
+                rows_of(out[0], X)
+                if hard is None:
+                    average(X, index, read, A, mixed, source[1])
+                else:
+                    times(X, WQ, Q)
+                    times(X, WK, K)
+                    scores_of(Q, K, P, E)
+                    attend(hard, X, index, read, P, E, A, mixed, source[1], soft, used)
+        curve[i] = score(out[1], E_out, labels, squared, slopes[1], dE_out)
+        for back in range(2):
+            stack = 1 - back
+            stack_backward(source[stack], tapes[stack], carried, h, d, F[stack], dF[stack], slopes[stack])
+            if stack == 1:
+                if hard is None:
+                    average_backward(slopes[1], index, read, A, mixed, dX, dA)
+                else:
+                    attend_backward(hard, slopes[1], X, index, read, P, E, A, mixed, dX, dP, dA, soft, used)
+                    scores_backward(X, Q, K, WQ, WK, dP, dX, dWQ, dWK)
+                product_backward(WO, WV, dA, dWO, dWV)
+                tiles_of(dX, slopes[0])
+        embed_backward(points, slopes[0], dE_in)
         if clip > 0:
             shorten(slope, clip)
         adamw(master, slope, first, second, paces, step + i + 1, rates[i], beta1, beta2, epsilon, decay)
         if rounded:
             round_weights(master, flat)
+
+
+@numba.njit(inline="always", fastmath=FAST)
+def stack_forward(source, tapes, h, F, out):
+    """out ← F(source), tile by tile."""
+    for tile in range(source.shape[0]):
+        tape = tapes[tile if tapes.shape[0] > 1 else 0]
+        tape[0] = source[tile]
+        tile_forward(tape, F[0], F[1], F[2], F[3], h)
+        out[tile] = tape[-1]
+
+
+@numba.njit(inline="always", fastmath=FAST)
+def stack_backward(source, tapes, carried, h, d, F, dF, slope):
+    """Add to dF; `slope` enters as ∂loss/∂F(source) and leaves as ∂loss/∂source."""
+    for tile in range(source.shape[0]):
+        tape = tapes[tile if tapes.shape[0] > 1 else 0]
+        if tapes.shape[0] < source.shape[0]:
+            tape[0] = source[tile]
+            tile_forward(tape, F[0], F[1], F[2], F[3], h)
+        if tape.shape[1] == 2:
+            pair_backward(tape, slope[tile], carried, F[0], F[1], F[2], dF[0], dF[1], dF[2], dF[3])
+        else:
+            tile_backward(tape, slope[tile], carried, h, d, F[0], F[1], F[2], dF[0], dF[1], dF[2], dF[3])
+
+
+@numba.njit(inline="always", fastmath=FAST)
+def tile_forward(tape, W1, b1, W2, b2, h):
+    """Fill tape[1:] from tape[0]; tape (L+1, m, LANES), W1 (L, q, m), W2 (L, m, q)."""
+    zero = tape.dtype.type(0)  # a plain 0 would lift float32 to float64
+    pair = tape.shape[1] == 2
+    for block in range(W1.shape[0]):
+        x, y = tape[block], tape[block + 1]
+        for r in range(W1.shape[2]):
+            c = b2[block, r]
+            for t in range(LANES):
+                y[r, t] = x[r, t] + c
+        for j in range(W1.shape[1]):
+            if pair:
+                w0, w1, b = W1[block, j, 0], W1[block, j, 1], b1[block, j]
+                u0, u1 = W2[block, 0, j], W2[block, 1, j]
+                for t in range(LANES):
+                    z = w0 * x[0, t] + w1 * x[1, t] + b
+                    z = zero if z < zero else z  # a NaN passes
+                    y[0, t] += u0 * z
+                    y[1, t] += u1 * z
+                continue
+            hidden_unit(x, W1[block, j], b1[block, j], h)
+            for t in range(LANES):
+                h[t] = zero if h[t] < zero else h[t]
+            for r in range(W1.shape[2]):
+                u = W2[block, r, j]
+                for t in range(LANES):
+                    y[r, t] += u * h[t]
+
+
+@numba.njit(inline="always", fastmath=FAST)
+def hidden_unit(x, w, b, h):
+    """h ← w·x + b, before the ReLU."""
+    for t in range(LANES):
+        h[t] = b
+    for r in range(len(w)):
+        c = w[r]
+        for t in range(LANES):
+            h[t] += c * x[r, t]
+
+
+@numba.njit(inline="always", fastmath=FAST)
+def pair_backward(tape, g, carried, W1, b1, W2, dW1, db1, dW2, db2):
+    """`tile_backward` with m = 2 written out."""
+    zero = tape.dtype.type(0)
+    for block in range(W1.shape[0] - 1, -1, -1):
+        x = tape[block]
+        s0 = s1 = zero
+        for t in range(LANES):
+            s0 += g[0, t]
+            s1 += g[1, t]
+            carried[0, t] = g[0, t]
+            carried[1, t] = g[1, t]
+        db2[block, 0] += s0
+        db2[block, 1] += s1
+        for j in range(W1.shape[1]):
+            w0, w1, b = W1[block, j, 0], W1[block, j, 1], b1[block, j]
+            u0, u1 = W2[block, 0, j], W2[block, 1, j]
+            a0 = a1 = ab = v0 = v1 = zero
+            for t in range(LANES):
+                z = w0 * x[0, t] + w1 * x[1, t] + b
+                h = zero if z < zero else z
+                d = u0 * g[0, t] + u1 * g[1, t]
+                d = d if z > zero else zero  # at the kink the slope is 0, as in torch
+                v0 += h * g[0, t]
+                v1 += h * g[1, t]
+                a0 += d * x[0, t]
+                a1 += d * x[1, t]
+                ab += d
+                carried[0, t] += w0 * d
+                carried[1, t] += w1 * d
+            dW1[block, j, 0] += a0
+            dW1[block, j, 1] += a1
+            db1[block, j] += ab
+            dW2[block, 0, j] += v0
+            dW2[block, 1, j] += v1
+        for t in range(LANES):
+            g[0, t] = carried[0, t]
+            g[1, t] = carried[1, t]
+
+
+@numba.njit(inline="always", fastmath=FAST)
+def tile_backward(tape, g, carried, h, d, W1, b1, W2, dW1, db1, dW2, db2):
+    """Add the gradients of the weights; g (m, LANES) enters as ∂loss/∂output and leaves as ∂loss/∂input."""
+    zero = tape.dtype.type(0)
+    m = W1.shape[2]
+    for block in range(W1.shape[0] - 1, -1, -1):
+        x = tape[block]
+        for r in range(m):
+            total = zero
+            for t in range(LANES):
+                total += g[r, t]
+                carried[r, t] = g[r, t]
+            db2[block, r] += total
+        for j in range(W1.shape[1]):
+            hidden_unit(x, W1[block, j], b1[block, j], h)
+            for t in range(LANES):
+                d[t] = zero
+            for r in range(m):
+                u = W2[block, r, j]
+                for t in range(LANES):
+                    d[t] += u * g[r, t]
+            total = zero
+            for t in range(LANES):
+                open_ = h[t] > zero  # at the kink the slope is 0, as in torch
+                d[t] = d[t] if open_ else zero
+                h[t] = zero if h[t] < zero else h[t]
+                total += d[t]
+            db1[block, j] += total
+            for r in range(m):
+                w = W1[block, j, r]
+                a = v = zero
+                for t in range(LANES):
+                    v += h[t] * g[r, t]
+                    a += d[t] * x[r, t]
+                    carried[r, t] += w * d[t]
+                dW1[block, j, r] += a
+                dW2[block, r, j] += v
+        for r in range(m):
+            for t in range(LANES):
+                g[r, t] = carried[r, t]
+
+
+@numba.njit(inline="always", fastmath=FAST)
+def embed(points, E_in, out):
+    """out ← E_in·points; points (tiles, d, LANES), or (1, 0, 0): then tokens are unit vectors."""
+    if points.shape[1] == 0:
+        for k in range(E_in.shape[1]):
+            for r in range(E_in.shape[0]):
+                out[k // LANES, r, k % LANES] = E_in[r, k]
+        return
+    for tile in range(points.shape[0]):
+        for r in range(E_in.shape[0]):
+            x = out[tile, r]
+            x[:] = 0
+            for k in range(points.shape[1]):
+                w = E_in[r, k]
+                for t in range(LANES):
+                    x[t] += w * points[tile, k, t]
+
+
+@numba.njit(inline="always", fastmath=FAST)
+def embed_backward(points, slope, dE_in):
+    """dE_in += ∂loss/∂E_in, where `slope` (tiles, m, LANES) is ∂loss/∂(E_in·points)."""
+    if points.shape[1] == 0:
+        for k in range(dE_in.shape[1]):
+            for r in range(dE_in.shape[0]):
+                dE_in[r, k] += slope[k // LANES, r, k % LANES]
+        return
+    for tile in range(points.shape[0]):
+        for r in range(dE_in.shape[0]):
+            for k in range(points.shape[1]):
+                total = slope.dtype.type(0)
+                for t in range(LANES):
+                    total += slope[tile, r, t] * points[tile, k, t]
+                dE_in[r, k] += total
+
+
+@numba.njit(inline="always")
+def rows_of(stream, X):
+    """X (V, m) ← the tokens of a stream (tiles, m, LANES)."""
+    for v in range(X.shape[0]):
+        for r in range(X.shape[1]):
+            X[v, r] = stream[v // LANES, r, v % LANES]
+
+
+@numba.njit(inline="always")
+def tiles_of(X, stream):
+    """The way back from `rows_of`."""
+    for v in range(X.shape[0]):
+        for r in range(X.shape[1]):
+            stream[v // LANES, r, v % LANES] = X[v, r]
+
+
+@numba.njit(inline="always", fastmath=FAST)
+def product(WO, WV):
+    """W_O·W_V, (m, m), by hand: linking a library for it costs seconds of compilation."""
+    A = np.zeros((WO.shape[0], WV.shape[1]), WO.dtype)
+    for k in range(WV.shape[0]):
+        for r in range(WO.shape[0]):
+            for c in range(WV.shape[1]):
+                A[r, c] += WO[r, k] * WV[k, c]
+    return A
+
+
+@numba.njit(inline="always")
+def product_backward(WO, WV, dA, dWO, dWV):
+    """The way back through `product`; adds to dWO and dWV."""
+    for k in range(WV.shape[0]):
+        for r in range(len(dA)):
+            for c in range(len(dA)):
+                dWO[r, k] += dA[r, c] * WV[k, c]
+                dWV[k, c] += WO[r, k] * dA[r, c]
+
+
+@numba.njit(inline="always")
+def times(X, W, Y):
+    """Y (V, s) ← X (V, m) · Wᵀ, W (s, m)."""
+    for v in range(X.shape[0]):
+        for k in range(W.shape[0]):
+            total = 0.0
+            for r in range(X.shape[1]):
+                total += X[v, r] * W[k, r]
+            Y[v, k] = total
+
+
+@numba.njit(inline="always", fastmath=FAST)
+def scores_of(Q, K, P, E):
+    """P ← Q·Kᵀ, and E ← exp(P − the largest of its row)."""
+    for v in range(P.shape[0]):
+        top = -np.inf
+        for u in range(P.shape[1]):
+            total = 0.0
+            for k in range(Q.shape[1]):
+                total += Q[v, k] * K[u, k]
+            P[v, u] = total
+            top = max(top, total)
+        for u in range(P.shape[1]):
+            E[v, u] = np.exp(P[v, u] - top)
+
+
+@numba.njit(inline="always")
+def weigh(hard, own, row, P, E, soft, used):
+    """The weights of a token in its row: `used` on the way there, `soft` for the slopes (they differ for hardmax)."""
+    n = len(row)
+    total = 0.0
+    top = -np.inf
+    for k in range(n):
+        soft[k] = E[own, row[k]]
+        total += soft[k]
+        top = max(top, P[own, row[k]])
+    if not total > VANISHED:  # and for NaN
+        total = 0.0
+        for k in range(n):
+            soft[k] = np.exp(P[own, row[k]] - top)
+            total += soft[k]
+    largest = 0
+    for k in range(n):
+        soft[k] /= total
+        largest += P[own, row[k]] == top
+    for k in range(n):
+        used[k] = (P[own, row[k]] == top) / largest if hard else soft[k]
+
+
+@numba.njit(inline="always", fastmath=FAST)
+def average(X, index, read, A, mixed, after):
+    """Uniform attention, eq. (39): after ← x_q + A·mean of the row for every token q that is read."""
+    m, n = X.shape[1], index.shape[1]
+    for i in range(index.shape[0]):
+        for a in range(read.shape[1]):
+            place = i * read.shape[1] + a
+            for r in range(m):
+                if a:  # the mean is the same for all tokens of a row
+                    mixed[place, r] = mixed[place - 1, r]
+                    continue
+                total = X.dtype.type(0)
+                for k in range(n):
+                    total += X[index[i, k], r]
+                mixed[place, r] = total / X.dtype.type(n)
+            add_image(X[read[i, a]], A, mixed[place], after, place)
+
+
+@numba.njit(inline="always", fastmath=FAST)
+def average_backward(slope, index, read, A, mixed, dX, dA):
+    """The way back through `average`: overwrites dX, adds to dA."""
+    m, n = dX.shape[1], index.shape[1]
+    dX[:] = 0
+    back = np.empty(m, dX.dtype)
+    for i in range(index.shape[0]):
+        back[:] = 0
+        for a in range(read.shape[1]):
+            place = i * read.shape[1] + a
+            for r in range(m):
+                g = slope[place // LANES, r, place % LANES]
+                dX[read[i, a], r] += g
+                for c in range(m):
+                    dA[r, c] += g * mixed[place, c]
+                    back[c] += A[r, c] * g
+        for r in range(m):
+            each = back[r] / dX.dtype.type(n)
+            for k in range(n):
+                dX[index[i, k], r] += each
+
+
+@numba.njit(inline="always", fastmath=FAST)
+def add_image(x, A, mixed, after, place):
+    """Token `place` of `after` ← x + A·mixed."""
+    for r in range(len(A)):
+        value = x[r]
+        for c in range(len(A)):
+            value += A[r, c] * mixed[c]
+        after[place // LANES, r, place % LANES] = value
+
+
+@numba.njit(inline="always", fastmath=FAST)
+def attend(hard, X, index, read, P, E, A, mixed, after, soft, used):
+    """after ← x_q + A·Σ p_k x_k for every token q that is read; `mixed` keeps the sums."""
+    for i in range(index.shape[0]):
+        for a in range(read.shape[1]):
+            place, own = i * read.shape[1] + a, read[i, a]
+            weigh(hard, own, index[i], P, E, soft, used)
+            mixed[place] = 0
+            for k in range(index.shape[1]):
+                for r in range(X.shape[1]):
+                    mixed[place, r] += used[k] * X[index[i, k], r]
+            add_image(X[own], A, mixed[place], after, place)
+
+
+@numba.njit(inline="always", fastmath=FAST)
+def attend_backward(hard, slope, X, index, read, P, E, A, mixed, dX, dP, dA, soft, used):
+    """The way back through `attend`: overwrites dX and dP, adds to dA."""
+    m, n = X.shape[1], index.shape[1]
+    dX[:] = 0
+    dP[:] = 0
+    back, turns = np.empty(m), np.empty(n)
+    for i in range(index.shape[0]):
+        for a in range(read.shape[1]):
+            place, own = i * read.shape[1] + a, read[i, a]
+            back[:] = 0
+            for r in range(m):
+                g = slope[place // LANES, r, place % LANES]
+                dX[own, r] += g
+                for c in range(m):
+                    dA[r, c] += g * mixed[place, c]
+                    back[c] += A[r, c] * g
+            weigh(hard, own, index[i], P, E, soft, used)
+            mean = 0.0
+            for k in range(n):
+                turn = 0.0
+                for r in range(m):
+                    dX[index[i, k], r] += used[k] * back[r]
+                    turn += back[r] * X[index[i, k], r]
+                turns[k] = turn
+                mean += soft[k] * turn
+            for k in range(n):
+                dP[own, index[i, k]] += soft[k] * (turns[k] - mean)
+
+
+@numba.njit(inline="always", fastmath=FAST)
+def scores_backward(X, Q, K, WQ, WK, dP, dX, dWQ, dWK):
+    """The way back through P = (X·W_Qᵀ)·(X·W_Kᵀ)ᵀ; adds to dX, dWQ, dWK."""
+    for v in range(X.shape[0]):
+        for k in range(Q.shape[1]):
+            query = key = 0.0
+            for u in range(X.shape[0]):
+                query += dP[v, u] * K[u, k]
+                key += dP[u, v] * Q[u, k]
+            for r in range(X.shape[1]):
+                dWQ[k, r] += query * X[v, r]
+                dWK[k, r] += key * X[v, r]
+                dX[v, r] += query * WQ[k, r] + key * WK[k, r]
+
+
+@numba.njit(inline="always")
+def score(stream, E_out, labels, squared, slope, dE_out):
+    """(mean loss, share of correct answers) of E_out·x: cross-entropy, or the squared error of its one number; slope ←
+    ∂loss/∂x and dE_out += ∂loss/∂E_out."""
+    N, C, m = len(labels), E_out.shape[0], E_out.shape[1]
+    logits = np.empty(C, np.float64)
+    loss = 0.0
+    right = 0
+    for i in range(N):
+        tile, lane = i // LANES, i % LANES
+        top = -np.inf
+        best = 0
+        for c in range(C):
+            logits[c] = 0.0
+            for r in range(m):
+                logits[c] += E_out[c, r] * stream[tile, r, lane]
+            if logits[c] > top:
+                top = logits[c]
+                best = c
+        if squared:
+            error = logits[0] - labels[i]
+            loss += error * error
+            right += (logits[0] > 0) == (labels[i] > 0)
+            logits[0] = 2 * error
+        else:
+            loss += top - logits[labels[i]]  # before exp, which may round a hopeless answer to zero
+            total = 0.0
+            for c in range(C):
+                logits[c] = np.exp(logits[c] - top)
+                total += logits[c]
+            loss += np.log(total)
+            right += best == labels[i]
+            for c in range(C):
+                logits[c] = logits[c] / total - (1.0 if c == labels[i] else 0.0)
+        for r in range(m):
+            g = 0.0
+            for c in range(C):
+                dE_out[c, r] += logits[c] / N * stream[tile, r, lane]
+                g += logits[c] / N * E_out[c, r]
+            slope[tile, r, lane] = g
+    return loss / N, right / N
 
 
 @numba.njit
@@ -401,7 +640,7 @@ def round_weights(master, weights):
 
 @numba.njit(inline="always")
 def shorten(gradient, longest):
-    """Scales the gradient down to length `longest`, as torch.nn.utils.clip_grad_norm_ does."""
+    """Scale the gradient down to length `longest`, as torch.nn.utils.clip_grad_norm_ does."""
     total = 0.0
     for g in gradient:
         total += np.float64(g) * g

@@ -54,7 +54,8 @@ class StackedEngine:
         self.points = None if problem.points is None else torch.tensor(problem.points.T, **place)  # (d, V)
         self.index = torch.tensor(problem.index, device=device)
         self.attention, self.every = model.attention, problem.labels.ndim == 2
-        self.read = (self.index if self.every else self.index[:, [problem.read]]).contiguous()  # (N, asked of each)
+        # (N, read tokens of each)
+        self.read = (self.index if self.every else self.index[:, [problem.read]]).contiguous()
         labels = torch.tensor(problem.labels.reshape(-1), device=device)
         self.labels = labels.to(dtype) if self.squared else labels
         self.descent = Descent(self.weights, training, model.size, problem.asked, fused=True)

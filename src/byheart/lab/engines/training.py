@@ -24,7 +24,9 @@ from byheart.lab.config import DecoderModel, Model, Training, Uniform
 from byheart.lab.engines.weights import Weights, grown, initial_uniform
 from byheart.lab.problem import Documents, Problem, Sequences
 
-ENGINES = ("auto", "kernel", "wide", "attending", "stacked", "compiled", "decoder", "readable")
+ENGINES = ("auto", "kernel", "stacked", "compiled", "decoder", "readable")
+# Engines of earlier versions, which studies name in their records -> what trains them now.
+FORMER = {"wide": "kernel", "attending": "kernel"}
 MEMORIZED, EXHAUSTED, HOPELESS, PRUNED, DIVERGED = "memorized", "exhausted", "hopeless", "pruned", "diverged"
 _CHUNK = 32  # epochs between two looks at the curve
 _POINTS = 200  # of the curve that a record keeps
@@ -83,7 +85,7 @@ class Outcome:
 
 
 def train(problem: Problem, model: Model, training: Training, goal: Goal, engine: str = "auto") -> Outcome:
-    """Trains until the goal is reached, the run is hopeless or the epochs are over. Deterministic for a seed.
+    """Train until the goal is reached, the run is hopeless or the epochs are over. Deterministic for a seed.
 
     With several `starts`, a run that misses the goal is followed by another one from other weights; the best is
     returned, with the number of starts and the seconds of all. With `before`, smaller networks are trained first; loss,
@@ -188,30 +190,19 @@ def make_engine(
     name: str, problem: Problem, model: Model, training: Training, start: Weights | None = None
 ) -> TrainingEngine:
     """Return the engine of that name; `auto` selects the fastest that fits (on a CPU). `start`: given weights."""
+    name = FORMER.get(name, name)
     if name not in ENGINES:
         raise OptionError(f"unknown engine {name!r}; known: {', '.join(ENGINES)}")
     if isinstance(problem, Sequences) and isinstance(model, Uniform):
-        averaging = model.attention == "uniform" and problem.labels.ndim == 1
-        if name in ("kernel", "wide") and not averaging:
-            raise OptionError(f"the {name} engine averages and reads one token of a sequence; use --engine attending")
-        if name == "kernel" and model.m != 2:
-            raise OptionError(f"the kernel engine requires m = 2, not m = {model.m}; use --engine wide")
-        if averaging and model.m == 2 and name in ("auto", "kernel"):
+        few = model.attention == "uniform" or problem.tokens <= _WORDS
+        if name == "kernel" or (name == "auto" and few):
             from byheart.lab.engines.kernel import KernelEngine
 
             return KernelEngine(problem, model, training, start=start)
         if training.precision != "float32":
-            raise OptionError(f"only the kernel engine (m = 2) computes in {training.precision}")
-        if averaging and name in ("auto", "wide"):
-            from byheart.lab.engines.wide import WideEngine
-
-            return WideEngine(problem, model, training, start=start)
-        if name == "attending" or (name == "auto" and problem.tokens <= _WORDS):
-            from byheart.lab.engines.attending import AttendingEngine
-
-            return AttendingEngine(problem, model, training, start=start)
+            raise OptionError(f"the {name} engine computes in float32, not {training.precision}; use --engine kernel")
         if start is not None:
-            raise OptionError(f"the {name} engine does not grow networks; use --engine kernel, wide or attending")
+            raise OptionError(f"the {name} engine does not grow networks; use --engine kernel")
         if name in ("auto", "stacked", "compiled"):
             _torch()
             from byheart.lab.engines.pytorch import StackedEngine

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from byheart.errors import OptionError
-from byheart.lab.engines.training import ENGINES
+from byheart.lab.engines.training import ENGINES, FORMER
 from byheart.lab.problem import DRAWN, ProblemSpec
 from byheart.lab.study.experiment import Experiment, Space
 
@@ -46,7 +46,13 @@ LADDER = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64
 
 @dataclass(frozen=True)
 class Preset:
-    """A figure: its description, and its experiment at each scale."""
+    """A figure of a paper.
+
+    Attributes:
+        name: Its name.
+        title: Its description.
+        build: Scale -> experiment.
+    """
 
     name: str
     title: str
@@ -57,7 +63,12 @@ PRESETS: dict[str, Preset] = {}
 
 
 def preset(name: str, title: str) -> Callable[[Callable[[str], Experiment]], Callable[[str], Experiment]]:
-    """Registers the decorated function, scale -> experiment, as a preset."""
+    """Register the decorated function, scale -> experiment, as a preset.
+
+    Args:
+        name: Its name.
+        title: Its description.
+    """
 
     def add(build: Callable[[str], Experiment]) -> Callable[[str], Experiment]:
         PRESETS[name] = Preset(name, title, build)
@@ -69,7 +80,17 @@ def preset(name: str, title: str) -> Callable[[Callable[[str], Experiment]], Cal
 def experiment_of(
     name: str, scale: str = "small", seed: int = 0, d: int | str | None = "preset", engine: str = "auto"
 ) -> Experiment:
-    """The experiment of a preset. `d`: dimension of the words' fixed vectors, None for trained ones.
+    """Build the experiment of a preset.
+
+    Args:
+        name: The preset.
+        scale: `small`, `medium` or `paper`.
+        seed: The seed of every random choice.
+        d: Dimension of the words' fixed vectors, None for trained ones, `preset` for the preset's own.
+        engine: What trains.
+
+    Raises:
+        OptionError: A name is unknown, or `d` has no meaning for the preset.
 
     >>> from byheart.lab import presets
     >>> presets.experiment_of("ks25-fig1", "paper").sizes
@@ -77,7 +98,7 @@ def experiment_of(
     """
     if name not in PRESETS:
         raise OptionError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
-    if engine not in ENGINES:
+    if engine not in (*ENGINES, *FORMER):
         raise OptionError(f"unknown engine {engine!r}; known: {', '.join(ENGINES)}")
     if scale not in SCALES:
         raise OptionError(f"unknown scale {scale!r}; known: {', '.join(SCALES)}")

@@ -1,7 +1,7 @@
 """The next trial, as a pure function of the finished ones.
 
-There is no scheduler: every worker computes the same plan from the same results and claims the first trial that nobody
-has. That is why a study survives the death of any worker, and why resuming is the same as continuing.
+There is no scheduler: every worker computes the same plan from the same results and claims the first trial that no
+other worker has. That is why a study survives the death of any worker, and why resuming is the same as continuing.
 
 Learning rates are proposed by Optuna's TPE, in batches, with the same answer on every machine: a proposal depends
 on the experiment's seed, the cell and the results of *earlier batches* of that cell, never on the worker or other
@@ -107,7 +107,7 @@ class Planner:
                 accuracy=experiment.accuracy,
                 full=experiment.full,
                 # A network that has grown first loses the smaller one's fit, and recovers it when the rate falls;
-                # and a cell of a grid is one run, which nobody tries again.
+                # and a cell of a grid is one run, which is not repeated.
                 patience=1.0 if experiment.space.grow or experiment.kind == "grid" else Goal.patience,
                 bars=bars(experiment, earlier),
             )
@@ -237,7 +237,7 @@ def _ask(space: Space, seed: int, earlier: Sequence[Result], count: int) -> list
 
 
 def _short(value: float) -> float:
-    """Four digits: nobody tunes finer, and tables stay readable."""
+    """Four digits: finer tuning gains nothing, and tables stay readable."""
     return float(f"{value:.4g}")
 
 

@@ -44,12 +44,12 @@ class DataPlace:
 
 
 def train_trial(experiment: Experiment, trial: Trial, data: DataPlace) -> TrialRecord:
-    """Trains one trial from nothing but its description."""
+    """Train one trial from its description alone."""
     return train_on(make_problem(experiment.problems[trial.problem], data.file, data.folder), experiment, trial)
 
 
 def train_on(problem: Problem, experiment: Experiment, trial: Trial) -> TrialRecord:
-    """Trains one trial on a problem that is available."""
+    """Train one trial on a problem that is available."""
     model = experiment.model_of(trial.size, trial.problem)
     outcome = train(problem, model, trial.training, trial.goal, experiment.engine)
     return TrialRecord(
@@ -170,7 +170,7 @@ def start_run(
     heartbeat: int = 30,
     on_record: Callable[[TrialRecord], None] = lambda record: None,
 ) -> Study:
-    """Runs the experiment to its end; a folder that already contains this experiment is resumed."""
+    """Run the experiment to its end; a folder that already contains this experiment is resumed."""
     data = DataPlace() if data is None else data
     address = _JOURNAL if storage is None else hidden(check_database(storage))
     largest = max(experiment.problems, key=lambda spec: spec.N)

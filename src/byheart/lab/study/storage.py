@@ -174,7 +174,7 @@ def _first_line(error: Exception) -> str:
 
 
 def patiently(action: Callable[[], T], patience: float = _PATIENCE) -> T:
-    """Does `action`, again and again while the database does not answer, for at most `patience` seconds."""
+    """Do `action`, again and again while the database does not answer, for at most `patience` seconds."""
     optuna = import_optuna()
     started, pause = time.monotonic(), 0.2
     while True:

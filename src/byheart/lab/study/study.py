@@ -53,13 +53,13 @@ class Study:
         return found
 
     def claim(self) -> ClaimedTrial | None:
-        """A trial that the experiment needs and nobody trains, now ours; None when there is none at the moment."""
+        """Claim a trial that the experiment needs and no worker trains; None when there is none at the moment."""
         states = import_optuna().trial.TrialState
         for trial in self.planner.needed(self.finished()):
             live = self._live(trial.key)
             if live is None:
                 patiently(lambda t=trial: self.storage.create_new_trial(self.study_id, self._template(t)))  # type: ignore[misc]
-                live = self._live(trial.key)  # somebody may have been faster: the lowest number counts for all of us
+                live = self._live(trial.key)  # another worker may have been faster: all accept the lowest number
             if live is not None and live.state == states.WAITING and self._take(live._trial_id):
                 return ClaimedTrial(live._trial_id, trial)
         return None
@@ -68,7 +68,7 @@ class Study:
         return not self.planner.needed(self.finished())
 
     def finish(self, claim: ClaimedTrial, record: TrialRecord) -> None:
-        """Keeps the record. If others took us for dead in the meantime, their record counts; it is the same."""
+        """Keep the record. If others took us for dead in the meantime, their record counts; it is the same."""
         states = import_optuna().trial.TrialState
         value = min(record.outcome.loss, 1e30)
         try:
