@@ -6,7 +6,7 @@
 
 It asks the file every row of DATA as a user would and compares each answer with DATA's own label, by type and value;
 numbers are exact, or known to within a bound. `answers proved` says that every row of DATA gets its label, or that the
-gap of a memory of distributions is as small as --gap asks. The recorded promise is compared with the sizes counted
+gap of a memory of distributions is as small as --gap asks. The recorded guarantee is compared with the sizes counted
 here, but not derived again. Exit status: 0 answers proved; 1 refuted or undecided; 2 FILE or DATA is not usable, or
 needs more than the budget; 70 a defect of this program.
 
@@ -33,7 +33,7 @@ from itertools import pairwise
 from operator import or_
 from typing import NamedTuple
 
-FORMAT, PROVED = 2, "answers proved"
+FORMAT, PROVED = 3, "answers proved"
 SAFE = 1 << 53  # integers below are plain JSON numbers
 MOST_BITS, LONGEST = 1 << 22, 1 << 24  # of a weight; tokens of a row
 SPARE_BITS, DOUBLINGS = 96, 4  # of numbers that are not rational
@@ -96,11 +96,11 @@ encoder: task=next-token|seq-to-seq|set|causal positions=bool length=positive sy
     padded=bool pad_vector=[coordinate]?
 cutting: kind=text model=text? max_length=positive? pad=symbol type=auto|str|int|float|bool
 selection: sequence_columns=[text] label_column=text? max_rows=rows? conflicts=error|first|majority|drop
-    label_type=auto|str|int|float|bool missing=error|drop|label
+    label_type=auto|str|int|float|bool missing=error|drop|label header=bool? encoding=text?
 claim: paper=KS25|M24|V22|P21|K23|KS24|MA24|B88|N65|byheart label=text bounds={int} formulas={text}
     assumptions=[text] properties=[text]
-record: verdict=proved|refuted|undecided reason=text fingerprint=text arithmetic=text promise=text rows=int
-    asked=int agree=int differ=int labels=int contexts=int left_out={int} promised={int} proofs={text} size=size
+record: verdict=proved|refuted|undecided reason=text fingerprint=text arithmetic=text guarantee=text rows=int
+    asked=int agree=int differ=int labels=int contexts=int left_out={int} guaranteed={int} proofs={text} size=size
     witness=witness?
 witness: row=int position=int? expected=int found=int
 size: parameters=int nonzero=int max_bits=int total_bits=int width=int depth=int blocks=int attention_layers=int
@@ -1006,16 +1006,25 @@ def read_pages(path, memory):
 
 
 def columns(names, memory, flags):
-    """The columns of the sequence and of the label (none: next tokens). Which are asked is never left to the file."""
+    """The columns of the sequence and of the label (none: next tokens): the user's, else those of the file, unless DATA
+    has labels in another column or the label is the input; else usual names."""
 
     def usual(words, taken):
         return [name for word in words for name in names if name.lower() == word and name not in taken][:1]
 
     if memory.distributions and memory.task != "causal":
         return ["context"], ["next"]
+    then = memory.stored["selection"]
     target = [flags.label_column] if flags.label_column else []
+    if then["sequence_columns"] and not memory.distributions:
+        recorded = [then["label_column"]] if then["label_column"] is not None else []
+        clear = target or (usual(LABELS, []) in ([], recorded) and not {*recorded} & {*then["sequence_columns"]})
+        need(clear, "DATA has labels in another column than FILE, or FILE echoes its input: name both columns")
+        chosen = flags.sequence_column or then["sequence_columns"]
+        target = target or recorded
+        return [name for name in names if name not in target] if chosen == ["*"] else chosen, target
     known = DOCUMENTS if memory.distributions else SEQUENCES if memory.task == "causal" or len(names) == 2 else TEXTS
-    chosen = flags.sequence_column or usual(known, target or usual(LABELS, []))
+    chosen = flags.sequence_column or then["sequence_columns"] or usual(known, target or usual(LABELS, []))
     if memory.distributions:
         labelled = not flags.sequence_column and usual(LABELS, chosen)
         need(not labelled, "DATA has labels, which FILE is not asked: name --sequence-column if its texts alone count")
@@ -1033,9 +1042,14 @@ def read_cases(memory, flags):
     """The rows of DATA: where it stands, the cell of the sequence, the cell of the label; None: missing."""
     if flags.data.lower().endswith(".txt") and memory.has_pages:
         return read_pages(flags.data, memory)
-    rows, then = read_table(flags.data, flags.header), memory.stored["selection"]["label_type"]
+    then = memory.stored["selection"]
+    said = flags.label_type or then["label_type"] == "auto" or memory.distributions
+    need(said, f"FILE was made with --label-type {then['label_type']}: say it")
+    need(not then["encoding"], "FILE records an encoding, and this checker reads UTF-8 alone")
+    names = [name for name in (*then["sequence_columns"], then["label_column"]) if name is not None]
+    bare = bool(names) and all(re.fullmatch("column [1-9][0-9]*", name) for name in names)  # there was no header
+    rows = read_table(flags.data, flags.header and then["header"] is not False and not bare)
     need(rows, f"{flags.data} has no rows")
-    need(flags.label_type or then == "auto" or memory.distributions, f"FILE was made with --label-type {then}: say it")
     chosen, target = columns(list(dict.fromkeys(name for _, row in rows for name in row)), memory, flags)
     for place, row in rows:
         for name in chosen + target:
@@ -1101,25 +1115,31 @@ def check(flags):
     found = {"agree": [], "differ": [], "undecided": []}  # rows, in words
     gap = (judge_gap if memory.distributions else judge_rows)(memory, kept[: flags.max_rows], flags, found, left_out)
     counts = {name: len(rows) for name, rows in found.items()}
-    size, broken, promise = judge_promise(memory)
+    size, broken, guarantee = judge_guarantee(memory)
     verdict = "refuted" if broken or counts["differ"] else PROVED if counts["agree"] else "undecided"
     verdict = "undecided" if counts["undecided"] and verdict == PROVED else verdict
     right = gap["words"] if gap else f"{counts['agree']} rows get their labels"
     return {
         **{"verdict": verdict, "reason": [*found["differ"][:1], *broken, *found["undecided"][:1], right][0]},
         **{"rows": sum(counts.values()) + left_out.total(), "asked": sum(counts.values()), **counts},
-        **{"left_out": left_out.total(), "left_out_by": dict(left_out), "gap": gap, "size": size, "promise": promise},
+        **{
+            "left_out": left_out.total(),
+            "left_out_by": dict(left_out),
+            "gap": gap,
+            "size": size,
+            "guarantee": guarantee,
+        },
     }
 
 
-def judge_promise(memory):
-    """The sizes, where they are not as recorded and promised, and words about that."""
+def judge_guarantee(memory):
+    """The sizes, where they are not as recorded and guaranteed, and words about that."""
     size, claim, recorded = memory.network.size(), memory.stored["claim"], memory.stored["certificate"]["size"]
     need(set(claim["bounds"]) <= set(size), "memory.claim.bounds names something that is not a size")
     broken = [f"{name} is {n}, recorded is {recorded[name]}" for name, n in size.items() if n != recorded[name]]
     over = [(name, most) for name, most in claim["bounds"].items() if size[name] > most]
     broken += [f"{name} is {size[name]}, guaranteed is at most {most}" for name, most in over]
-    kept = "broken by the sizes" if over else "kept by the sizes" if claim["bounds"] else "no sizes are promised"
+    kept = "broken by the sizes" if over else "kept by the sizes" if claim["bounds"] else "no sizes are guaranteed"
     unchecked = "".join(f"; not checked: {name}" for name in claim["properties"])
     return size, broken, f"{claim['paper']}, {claim['label']}: recorded, not derived again; {kept}{unchecked}"
 
@@ -1248,7 +1268,7 @@ def arguments():
     add("file", metavar="FILE", help="a memory that byheart wrote")
     add("data", metavar="DATA", help=".csv, .tsv, .jsonl, or .txt for a memory of a text")
     add("--sequence-column", action="append", metavar="NAME", help="repeated: their cells are the tokens; * for all")
-    add("--label-column", metavar="NAME", help="both are found by usual names unless given")
+    add("--label-column", metavar="NAME", help="both are those of FILE unless given")
     add("--no-header", dest="header", action="store_false", help="the first line is a row")
     add("--label-type", choices=FIELDS["selection"]["label_type"].split("|"), help="auto: as DATA has them")
     add("--missing", choices=FIELDS["selection"]["missing"].split("|"), help="empty cells and nulls")
@@ -1282,7 +1302,7 @@ def main():
         return 70
     counts = ", ".join(f"{found[name]} {name}" for name in ("rows", "asked", "agree", "differ", "undecided"))
     why = ", ".join(f"{count} {reason}" for reason, count in found["left_out_by"].items()) or "none"
-    lines = [f"{found['verdict']}: {found['reason']}", f"{counts}; left out: {why}", f"promise: {found['promise']}"]
+    lines = [f"{found['verdict']}: {found['reason']}", f"{counts}; left out: {why}", f"guarantee: {found['guarantee']}"]
     print(json.dumps(found) if flags.json else "\n".join(map(shown, lines)))
     return 0 if found["verdict"] == PROVED else 1
 

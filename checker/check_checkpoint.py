@@ -4,18 +4,22 @@
     python check_checkpoint.py FOLDER
     python check_checkpoint.py FOLDER --dtype bfloat16 --dtype float16 --json
 
-It reads config.json, model.safetensors and the token ids of expected.json, and evaluates every prompt with intervals
-that hold what any engine of the error model may compute: each operation rounds its ends outwards. `proved` means that
-after every prefix of a prompt's continuation the expected token's logit exceeds all others, for the listed prompts only
-(byheart's own proof covers every input). Texts and tokenizers are not read. Random inputs are evaluated too: all values
-must be finite. Exit status: 0 proved; 1 not proved; 2 the folder cannot be read.
+It reads config.json, model.safetensors (or its shards) and the token ids of expected.json, and follows every prompt
+through the network with numbers that hold what any engine of the error model may compute. A vector is a middle, an
+error per channel, and errors that all channels share (a norm's factor, its mean); a linear map keeps these apart, a
+store rounds the ends of an interval. So errors that two units or two logits have in common cancel, without any of the
+symbols by which byheart's own proof covers all inputs. `proved` means that after every prefix of a prompt's
+continuation the expected token's logit exceeds all others, for the listed prompts only. Texts and tokenizers are not
+read. Random tokens after BOS are evaluated too: all values must be finite. Exit status: 0 proved; 1 not proved; 2 the
+folder cannot be read.
 
-The sections: numbers, the folder, operations, the network, the verdict.
+The sections: numbers, the folder, forms, operations, the network, the verdict.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import struct
@@ -122,7 +126,7 @@ def finite(place: str, size: np.ndarray, largest: float = LARGEST32) -> None:
 
 def rounded32(x: Box) -> Box:
     """One rounding in float32; results below the normal range may become zero."""
-    lo, hi = x.lo - 2 * U * np.abs(x.lo), x.hi + 2 * U * np.abs(x.hi)
+    lo, hi = (np.where(np.isinf(end), end, end + sign * np.abs(end)) for end, sign in ((x.lo, -2 * U), (x.hi, 2 * U)))
     lo = np.where(np.abs(lo) < SMALL, np.minimum(lo - 2.0**-149, 0.0), lo)
     hi = np.where(np.abs(hi) < SMALL, np.maximum(hi + 2.0**-149, 0.0), hi)
     # A zero that is exact stays exact.
@@ -155,9 +159,7 @@ HARMLESS: dict[str, Any] = {
     **dict.fromkeys(("initializer_range", "init_std", "router_aux_loss_coef"), (0.02, 0.001)),
     **dict.fromkeys(("attention_bias", "mlp_bias", "use_sliding_window", "is_encoder_decoder"), (False,)),
     "pretraining_tp": (1,),
-    "rope_scaling": (None,),
     "max_window_layers": ANYTHING,
-    "original_max_position_embeddings": ANYTHING,
 }
 LLAMA = {
     "hidden": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads",
@@ -168,21 +170,41 @@ NAMES = {
                      "positions": "n_positions", "act": "activation_function", "eps": "layer_norm_epsilon"},
     "opt": LLAMA | {"units": "ffn_dim", "act": "activation_function", "eps": ""},
     "gpt_neox": LLAMA | {"eps": "layer_norm_eps"},
+    "gemma3_text": LLAMA | {"act": "hidden_activation"},
 }  # fmt: skip
 CLASSES = {
     "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM", "phi3": "Phi3ForCausalLM", "gemma": "GemmaForCausalLM",
     "mixtral": "MixtralForCausalLM", "gpt2": "GPT2LMHeadModel", "opt": "OPTForCausalLM",
-    "gpt_neox": "GPTNeoXForCausalLM",
+    "gpt_neox": "GPTNeoXForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "granite": "GraniteForCausalLM",
+    "olmo2": "Olmo2ForCausalLM", "smollm3": "SmolLM3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM",
 }  # fmt: skip
+PLAIN = ("gpt2", "opt", "gpt_neox")  # LayerNorm, biases, an MLP without a gate
+GEMMAS = ("gemma", "gemma3_text")
 MORE = {
     "gpt2": {"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,),
              "reorder_and_upcast_attn": (False,), "n_ctx": ANYTHING},
     "opt": {"do_layer_norm_before": (True,), "_remove_final_layer_norm": (False,), "enable_bias": (True,),
             "layer_norm_elementwise_affine": (True,), "word_embed_proj_dim": ANYTHING},
     "gpt_neox": {"attention_bias": (True,)},
+    "qwen3_moe": {"decoder_sparse_step": (1,), "mlp_only_layers": ([], None), "norm_topk_prob": (True,)},
+    "gemma3_text": {"attn_logit_softcapping": (None,), "final_logit_softcapping": (None,)},
+    "phi3": {"original_max_position_embeddings": ANYTHING},
 }  # fmt: skip
 ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "tanh", "relu": "relu"}
+SCALED = {
+    "linear": ("factor",), "yarn": ("factor", "original_max_position_embeddings"),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Frequencies of the rotated pairs, how uncertain each is, and what cosines and sines are multiplied by."""
+
+    theta: np.ndarray
+    error: np.ndarray
+    gain: float = 1.0
 
 
 @dataclass
@@ -199,16 +221,19 @@ class Shape:
     eps: float
     act: str
     tied: bool
-    theta: float = 0.0
-    turned: int = 0
-    window: int | None = None
+    scale: float = 1.0  # of scores
+    ropes: list[Rope | None] = field(default_factory=list)  # of every layer
+    windows: list[int | None] = field(default_factory=list)
     experts: int = 0
     used: int = 0
     parallel: bool = False
+    embedding: float = 1.0  # multipliers of Granite
+    residual: float = 1.0
+    logits: float = 1.0
 
     @property
     def centred(self) -> bool:
-        return self.family in ("gpt2", "opt", "gpt_neox")
+        return self.family in PLAIN
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -254,32 +279,120 @@ class Config:
                 raise NotProved(f"config.json: {key} = {value!r} is not modelled")
 
 
-def _rope(c: Config, own: tuple[str, str], default: tuple[float, float]) -> tuple[float, float]:
-    """The base of the angles and the rotated share of a head; all places that state them must agree."""
-    inner = c.left.pop("rope_parameters", {})
-    if not isinstance(inner, dict) or inner.get("rope_type", "default") != "default":
-        raise NotProved(f"rope_parameters {inner!r}")
-    if set(inner) - {"rope_type", "rope_theta", "partial_rotary_factor"}:
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and 0 < value < math.inf
+
+
+def _rope(c: Config, inner: dict[str, Any], width: int, own: tuple[str, str], default: tuple[float, float]) -> Rope:
+    """The rotation of one kind of layers; all places that state its base and its share must agree."""
+    if not isinstance(inner, dict):
         raise NotProved(f"rope_parameters {inner!r}")
     found = []
     for name, key, usual in zip(("rope_theta", "partial_rotary_factor"), own, default, strict=True):
         stated = {inner[name]} if name in inner else set()
         stated |= {c.left.pop(k) for k in dict.fromkeys((name, key)) if k in c.left}
-        if len(stated) > 1 or not all(type(value) in (int, float) for value in stated):
+        if len(stated) > 1 or not all(_number(value) for value in stated):
             raise NotProved(f"{name} is stated as {stated!r}")
         found.append(float(stated.pop()) if stated else usual)
-    return found[0], found[1]
+    base, share = found
+    if share != 1.0 and c.family not in ("gpt_neox", "phi3"):
+        raise NotProved(f"{c.family} rotates whole heads, config.json states {share}")
+    dims = int(width * share)
+    if base <= 1 or dims % 2 or not 0 < dims <= width or dims != width * share:
+        raise NotProved(f"rotary positions on {width * share} of {width} dimensions")
+    rest = {key: value for key, value in inner.items() if key not in ("rope_theta", "partial_rotary_factor")}
+    return _scaled_rope(rest, base, dims)
+
+
+def _scaled_rope(fields: dict[str, Any], base: float, dims: int) -> Rope:
+    kind = fields.pop("rope_type", fields.pop("type", "default"))
+    theta = base ** (-2.0 * np.arange(dims // 2) / dims)
+    wrong = FREQUENCY * (1.0 if dims & (dims - 1) == 0 else 1.0 + math.log(base) / 8)  # of float32 exponents, too
+    if kind == "default" and not fields:
+        return Rope(theta, wrong * theta)
+    if kind not in SCALED or set(fields) != set(SCALED[kind]) or not all(map(_number, fields.values())):
+        raise NotProved(f"a rope of type {kind!r} with {fields!r}")
+    factor = float(fields["factor"])
+    original = fields.get("original_max_position_embeddings", 1)
+    if factor < 1 or original != int(original):
+        raise NotProved(f"a rope of type {kind!r} with {fields!r}")
+    if kind == "linear":
+        return Rope(theta / factor, 2 * wrong * theta / factor)
+    # Blended frequencies: float32 rounds the blend's share by a few units, of the larger frequency.
+    if kind == "llama3":
+        low, high = float(fields["low_freq_factor"]), float(fields["high_freq_factor"])
+        if not low < high:
+            raise NotProved("a rope whose blend ends before it begins")
+        turns = original * theta / (2 * math.pi)
+        share = np.clip((turns - low) / (high - low), 0.0, 1.0)
+        steep, gain = high / (high - low), 1.0
+    else:
+        edges = [dims * math.log(original / (n * 2 * math.pi)) / (2 * math.log(base)) for n in (32, 1)]
+        first, last = max(math.floor(edges[0]), 0), min(math.ceil(edges[1]), dims - 1)
+        if last < first:
+            raise NotProved("a rope whose blend ends before it begins")
+        share = 1 - np.clip((np.arange(dims // 2) - first) / max(last - first, 0.001), 0, 1)
+        steep, gain = 1.0, 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0
+    return Rope((1 - share) * theta / factor + share * theta, 8 * steep * wrong * theta, gain)
+
+
+def _kinds(c: Config, shape: Shape, values: dict[str, Any]) -> None:
+    """Rotation and window of every layer."""
+    family, n = shape.family, shape.layers
+    own = ("rotary_emb_base", "rotary_pct") if family == "gpt_neox" else ("rope_theta", "partial_rotary_factor")
+    bases = {"mixtral": 1e6, "smollm3": 2e6}
+    default = (bases.get(family, 1e4), 0.25 if family == "gpt_neox" else 1.0)
+    inner, types = c.left.pop("rope_parameters", {}), c.left.pop("layer_types", None)
+    window = c.left.pop("sliding_window", 4096 if family == "mistral" and "sliding_window" not in values else None)
+    if window is not None and (type(window) is not int or window < 1):
+        raise NotProved(f"sliding_window = {window!r}")
+    if family == "gemma3_text":
+        kinds = ("sliding_attention", "full_attention")
+        if not isinstance(types, list) or len(types) != n or not set(types) <= set(kinds) or window is None:
+            raise NotProved(f"layer_types = {types!r}, sliding_window = {window!r}")
+        if not isinstance(inner, dict) or set(inner) != set(kinds):
+            raise NotProved(f"rope_parameters {inner!r}")
+        found = {}
+        for kind, older in zip(kinds, ("rope_local_base_freq", "rope_theta"), strict=True):
+            c.left["rope_theta"] = c.left.pop(older, inner[kind].get("rope_theta"))
+            found[kind] = _rope(c, dict(inner[kind]), shape.width, own, default)
+        shape.ropes = [found[kind] for kind in types]
+        shape.windows = [window if kind == kinds[0] else None for kind in types]
+        return
+    scaling = c.left.pop("rope_scaling", None)
+    if isinstance(scaling, dict) and scaling.get("type") == scaling.get("rope_type"):  # two names of one value
+        scaling = {key: value for key, value in scaling.items() if key != "type"}
+    if scaling is not None and (not isinstance(scaling, dict) or {k: v for k, v in inner.items() if k in scaling}
+                                != scaling or set(inner) - set(scaling) - {"rope_theta"}):  # fmt: skip
+        raise NotProved(f"rope_scaling = {scaling!r}")
+    rope = _rope(c, dict(inner) if isinstance(inner, dict) else inner, shape.width, own, default)
+    shape.ropes, shape.windows = [rope] * n, [None] * n
+    if family == "smollm3":
+        rotated, every = c.left.pop("no_rope_layers", None), c.left.pop("no_rope_layer_interval", 4)
+        rotated = [int((i + 1) % every != 0) for i in range(n)] if rotated is None else rotated
+        if type(every) is not int or not isinstance(rotated, list) or len(rotated) != n \
+                or any(type(x) is not int or x not in (0, 1) for x in rotated):  # fmt: skip
+            raise NotProved(f"no_rope_layers = {rotated!r}")
+        shape.ropes = [rope if turned else None for turned in rotated]
+    if types is not None and (types != ["full_attention"] * n or family == "mistral"):
+        raise NotProved(f"layer_types = {types!r}")
+    if window is not None and family in ("mistral", "mixtral", "phi3"):
+        shape.windows = [window] * n
+    elif window is not None and family not in ("qwen2", "qwen3", "qwen3_moe", "smollm3"):
+        raise NotProved(f"sliding_window = {window!r}")
 
 
 def read_shape(values: dict[str, Any]) -> Shape:
     c = Config(values)
     family, names = c.family, NAMES.get(c.family, LLAMA)
     hidden, heads = c.take(names["hidden"], int), c.take(names["heads"], int)
-    plain = family in ("gpt2", "opt", "gpt_neox")
+    plain = family in PLAIN
     kv = heads if plain else c.take("num_key_value_heads", int)
     width = hidden // heads if plain else c.take("head_dim", int, hidden // heads if hidden % heads == 0 else None)
     if family == "gpt2" and c.left.get("n_inner") is None:
         c.left["n_inner"] = 4 * hidden
+    if family == "gemma" and c.left.get(names["act"], "") is None:
+        raise NotProved("activation None")
     act = c.left.pop(names["act"], None)
     other = c.left.pop("hidden_activation", act) if family == "gemma" else act
     act = other if act is None else act
@@ -289,65 +402,68 @@ def read_shape(values: dict[str, Any]) -> Shape:
         kind = ACTIVATIONS[act]
     else:
         raise NotProved(f"activation {act!r}")
-    if family == "gemma" and kind != "tanh":
-        raise NotProved(f"activation {act!r} in gemma")
+    if family in GEMMAS and kind != "tanh":
+        raise NotProved(f"activation {act!r} in {family}")
     shape = Shape(
         family, c.take("vocab_size", int), hidden, c.take(names["layers"], int), heads, kv, width,
         c.take(names["units"], int), c.take(names["positions"], int),
         c.take(names["eps"], float) if names["eps"] else 1e-5, kind, c.take("tie_word_embeddings", bool),
     )  # fmt: skip
-    if family not in ("gpt2", "opt"):
-        neox = family == "gpt_neox"
-        own = ("rotary_emb_base", "rotary_pct") if neox else ("rope_theta", "partial_rotary_factor")
-        shape.theta, share = _rope(c, own, (1e6 if family == "mixtral" else 1e4, 0.25 if neox else 1.0))
-        if share != 1.0 and family not in ("gpt_neox", "phi3"):
-            raise NotProved(f"{family} rotates whole heads, config.json states {share}")
-        shape.turned = int(width * share)
-        if shape.theta <= 1 or shape.turned % 2 or not 0 < shape.turned <= width or shape.turned != width * share:
-            raise NotProved(f"rotary positions on {width * share} of {width} dimensions")
-    window = c.left.pop("sliding_window", None)
-    if window is not None and family not in ("qwen2", "qwen3"):
-        if family not in ("mistral", "mixtral", "phi3") or type(window) is not int or window < 1:
-            raise NotProved(f"sliding_window = {window!r}")
-        shape.window = window
-    if family == "mistral" and "sliding_window" not in values:
-        shape.window = 4096
-    if c.left.pop("layer_types", ["full_attention"] * shape.layers) != ["full_attention"] * shape.layers:
-        raise NotProved("layer_types")
-    if family == "mixtral":
-        shape.experts, shape.used = c.take("num_local_experts", int), c.take("num_experts_per_tok", int)
-        if shape.used not in (1, 2) or shape.used > shape.experts:
+    if shape.heads % shape.kv or shape.layers > 10_000:
+        raise NotProved(f"{shape.heads} heads, {shape.kv} key-value heads, {shape.layers} layers")
+    shape.scale = float(width**-0.5)
+    if family in ("gpt2", "opt"):
+        shape.ropes, shape.windows = [None] * shape.layers, [None] * shape.layers
+    else:
+        _kinds(c, shape, values)
+    if family == "granite":
+        shape.embedding, shape.residual, shape.scale, shape.logits = (
+            c.take(f"{name}", float)
+            for name in ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
+        )
+        if math.log2(shape.logits) != round(math.log2(shape.logits)):
+            raise NotProved(f"logits_scaling = {shape.logits} is not a power of two")
+    if family == "gemma3_text":
+        shape.scale = float(c.take("query_pre_attn_scalar", int) ** -0.5)
+    if family in ("mixtral", "qwen3_moe"):
+        shape.experts = c.take("num_local_experts" if family == "mixtral" else "num_experts", int)
+        shape.used = c.take("num_experts_per_tok", int)
+        if shape.used > shape.experts:
             raise NotProved(f"num_experts_per_tok = {shape.used}")
+    if family == "qwen3_moe":
+        shape.units = c.take("moe_intermediate_size", int)
+        if "norm_topk_prob" not in values:
+            raise NotProved("norm_topk_prob is missing")
     if family == "gpt_neox":
         shape.parallel = c.take("use_parallel_residual", bool, True)
     if family == "opt" and c.left.get("word_embed_proj_dim", hidden) != hidden:
         raise NotProved("word_embed_proj_dim")
     c.close()
-    if shape.heads % shape.kv or shape.layers > 10_000:
-        raise NotProved(f"{shape.heads} heads, {shape.kv} key-value heads, {shape.layers} layers")
     return shape
 
 
-def read_tensors(path: Path) -> dict[str, np.ndarray]:
+def read_file(path: Path) -> dict[str, np.ndarray]:
+    """The tensors of one file. They cover its bytes without gaps, as the safetensors library wants it."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise Unreadable(str(error)) from error
     if len(data) < 8 or (length := struct.unpack("<Q", data[:8])[0]) > len(data) - 8:
-        raise Unreadable("model.safetensors is too short for its header")
+        raise Unreadable(f"{path.name} is too short for its header")
     try:
         header = json.loads(data[8 : 8 + length], object_pairs_hook=_once)
     except (UnicodeDecodeError, ValueError) as error:
-        raise Unreadable(f"model.safetensors: the header is not JSON: {error}") from error
+        raise Unreadable(f"{path.name}: the header is not JSON: {error}") from error
     found: dict[str, np.ndarray] = {}
     try:
-        for name, entry in header.items():
-            if name == "__metadata__":
-                continue
+        entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        at = 0
+        for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
             start, stop = entry["data_offsets"]
             shape = tuple(entry["shape"])
-            if not all(type(n) is int and n >= 0 for n in (start, stop, *shape)) or 8 + length + stop > len(data):
-                raise Unreadable(f"{name}: its place is not in the file")
+            if not all(type(n) is int and n >= 0 for n in (start, stop, *shape)) or start != at:
+                raise Unreadable(f"{name}: its place is not where the tensors before it end")
+            at = stop
             raw = data[8 + length + start : 8 + length + stop]
             if entry["dtype"] == "BF16":
                 values = (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
@@ -359,8 +475,40 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
             if not np.isfinite(found[name]).all():
                 raise Unreadable(f"{name} holds numbers that are not finite")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Unreadable(f"model.safetensors: {error}") from error
+        raise Unreadable(f"{path.name}: {error}") from error
+    if 8 + length + at != len(data):
+        raise Unreadable(f"{path.name}: the tensors end at byte {8 + length + at} of {len(data)}")
     return found
+
+
+def read_tensors(folder: Path) -> dict[str, np.ndarray]:
+    """The tensors of model.safetensors, or of the shards that an index names."""
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if not index.exists():
+        return read_file(whole)
+    owners, metadata = (read_json(index).get(key) for key in ("weight_map", "metadata"))
+    if whole.exists() or not isinstance(owners, dict) or not owners or not isinstance(metadata, dict):
+        raise Unreadable("an index beside model.safetensors, or without weight_map and metadata")
+    files = {str(name) for name in owners.values()}
+    if any("/" in name or "\\" in name for name in files):
+        raise Unreadable("the index names files elsewhere")
+    parts = {name: read_file(folder / name) for name in files}
+    stored = {(name, file) for file, part in parts.items() for name in part}
+    if stored != {(name, str(file)) for name, file in owners.items()} or len(stored) != len(owners):
+        raise Unreadable("the index and its files hold different tensors")
+    return {name: parts[str(file)][name] for name, file in owners.items()}
+
+
+@dataclass(frozen=True)
+class Linear:
+    weight: np.ndarray
+    bias: np.ndarray | None = None
+
+    def rows(self, index: Any) -> Linear:
+        return Linear(self.weight[index], None if self.bias is None else self.bias[index])
+
+
+Norm = tuple[np.ndarray, np.ndarray | None]  # weight, bias
 
 
 @dataclass
@@ -369,6 +517,7 @@ class Weights:
 
     tensors: dict[str, np.ndarray]
     kind: Type
+    shape: Shape
     used: set[str] = field(default_factory=set)
 
     def take(self, name: str, *shape: int) -> np.ndarray:
@@ -379,18 +528,41 @@ class Weights:
         finite(name, np.abs(found), self.kind.largest * (1 + 2.0**-5))
         return found
 
-    def pair(self, name: str, out: int, inner: int, bias: bool, turned: bool = False) -> Linear:
+    def pair(self, name: str, out: int, inner: int, bias: bool = False, turned: bool = False) -> Linear:
         weight = self.take(f"{name}.weight", *((inner, out) if turned else (out, inner)))
         return Linear(weight.T if turned else weight, self.take(f"{name}.bias", out) if bias else None)
 
+    def norm(self, name: str, size: int | None = None) -> Norm:
+        size = size or self.shape.hidden
+        plus = 1.0 if self.shape.family in GEMMAS else 0.0
+        return (
+            self.take(f"{name}.weight", size) + plus,
+            self.take(f"{name}.bias", size) if self.shape.centred else None,
+        )
 
-@dataclass(frozen=True)
-class Linear:
-    weight: np.ndarray
-    bias: np.ndarray | None
+    def gated(self, m: str, names: tuple[str, str, str]) -> tuple[Linear, Linear, Linear]:
+        s = self.shape
+        gate, up = (self.pair(f"{m}.{name}", s.units, s.hidden) for name in names[:2])
+        return gate, up, self.pair(f"{m}.{names[2]}", s.hidden, s.units)
 
-    def rows(self, index: Any) -> Linear:
-        return Linear(self.weight[index], None if self.bias is None else self.bias[index])
+
+Expert = tuple[Linear, Linear | None, Linear]  # gate (or the only inner map), up, down
+
+
+@dataclass
+class Layer:
+    """One layer; norms before and after its two branches, where it has them."""
+
+    q: Linear
+    k: Linear
+    v: Linear
+    o: Linear
+    experts: list[Expert]
+    before: tuple[Norm | None, Norm | None]
+    after: tuple[Norm | None, Norm | None] = (None, None)
+    heads: tuple[Norm, Norm] | None = None  # of queries and keys
+    all_heads: bool = False  # over all heads at once
+    router: Linear | None = None
 
 
 @dataclass
@@ -398,19 +570,80 @@ class Network:
     shape: Shape
     embed: np.ndarray
     positions: np.ndarray | None
-    head: np.ndarray
-    final: tuple[np.ndarray, np.ndarray | None]
-    layers: list[dict[str, Any]]
+    head: Linear
+    final: Norm
+    layers: list[Layer]
+
+
+def _plain_layer(w: Weights, p: str) -> Layer:
+    s, h = w.shape, w.shape.hidden
+    if s.family == "gpt2":
+        fused = w.pair(f"{p}.attn.c_attn", 3 * h, h, True, True)
+        q, k, v = (fused.rows(slice(i * h, (i + 1) * h)) for i in range(3))
+        o = w.pair(f"{p}.attn.c_proj", h, h, True, True)
+        expert = (
+            w.pair(f"{p}.mlp.c_fc", s.units, h, True, True),
+            None,
+            w.pair(f"{p}.mlp.c_proj", h, s.units, True, True),
+        )
+        norms = "ln_1", "ln_2"
+    elif s.family == "opt":
+        q, k, v, o = (w.pair(f"{p}.self_attn.{n}_proj", h, h, True) for n in ("q", "k", "v", "out"))
+        expert = w.pair(f"{p}.fc1", s.units, h, True), None, w.pair(f"{p}.fc2", h, s.units, True)
+        norms = "self_attn_layer_norm", "final_layer_norm"
+    else:
+        fused = w.pair(f"{p}.attention.query_key_value", 3 * h, h, True)
+        places = np.arange(3 * h).reshape(s.heads, 3, s.width)
+        q, k, v = (fused.rows(places[:, i].reshape(-1)) for i in range(3))
+        o = w.pair(f"{p}.attention.dense", h, h, True)
+        inner = w.pair(f"{p}.mlp.dense_h_to_4h", s.units, h, True)
+        expert = inner, None, w.pair(f"{p}.mlp.dense_4h_to_h", h, s.units, True)
+        norms = "input_layernorm", "post_attention_layernorm"
+    return Layer(q, k, v, o, [expert], (w.norm(f"{p}.{norms[0]}"), w.norm(f"{p}.{norms[1]}")))
+
+
+def _llama_layer(w: Weights, p: str) -> Layer:
+    s, h, family = w.shape, w.shape.hidden, w.shape.family
+    q_size, kv_size, a = s.heads * s.width, s.kv * s.width, f"{p}.self_attn"
+    router = None
+    if family == "phi3":
+        fused = w.pair(f"{a}.qkv_proj", q_size + 2 * kv_size, h)
+        ends = (0, q_size, q_size + kv_size, q_size + 2 * kv_size)
+        q, k, v = (fused.rows(slice(x, y)) for x, y in itertools.pairwise(ends))
+        both = w.pair(f"{p}.mlp.gate_up_proj", 2 * s.units, h)
+        halves = both.rows(slice(0, s.units)), both.rows(slice(s.units, None))
+        experts: list[Expert] = [(*halves, w.pair(f"{p}.mlp.down_proj", h, s.units))]
+    else:
+        q = w.pair(f"{a}.q_proj", q_size, h, family == "qwen2")
+        k, v = (w.pair(f"{a}.{n}_proj", kv_size, h, family == "qwen2") for n in "kv")
+        if s.experts:
+            m = f"{p}.block_sparse_moe" if family == "mixtral" else f"{p}.mlp"
+            names = ("w1", "w3", "w2") if family == "mixtral" else ("gate_proj", "up_proj", "down_proj")
+            experts = [w.gated(f"{m}.experts.{e}", names) for e in range(s.experts)]
+            router = w.pair(f"{m}.gate", s.experts, h)
+        else:
+            experts = [w.gated(f"{p}.mlp", ("gate_proj", "up_proj", "down_proj"))]
+    o = w.pair(f"{a}.o_proj", h, q_size)
+    before: tuple[Norm | None, Norm | None]
+    after: tuple[Norm | None, Norm | None] = (None, None)
+    if family == "olmo2":
+        before = None, None
+        after = w.norm(f"{p}.post_attention_layernorm"), w.norm(f"{p}.post_feedforward_layernorm")
+    elif family == "gemma3_text":
+        before = w.norm(f"{p}.input_layernorm"), w.norm(f"{p}.pre_feedforward_layernorm")
+        after = w.norm(f"{p}.post_attention_layernorm"), w.norm(f"{p}.post_feedforward_layernorm")
+    else:
+        before = w.norm(f"{p}.input_layernorm"), w.norm(f"{p}.post_attention_layernorm")
+    heads = None
+    if family in ("qwen3", "qwen3_moe", "gemma3_text"):
+        heads = w.norm(f"{a}.q_norm", s.width), w.norm(f"{a}.k_norm", s.width)
+    elif family == "olmo2":
+        heads = w.norm(f"{a}.q_norm", q_size), w.norm(f"{a}.k_norm", kv_size)
+    return Layer(q, k, v, o, experts, before, after, heads, family == "olmo2", router)
 
 
 def load(shape: Shape, tensors: dict[str, np.ndarray], kind: Type) -> Network:
-    w, s, family = Weights(tensors, kind), shape, shape.family
-    h, q_size, kv_size = s.hidden, s.heads * s.width, s.kv * s.width
-    plus = 1.0 if family == "gemma" else 0.0
-
-    def norm(name: str, size: int = h) -> tuple[np.ndarray, np.ndarray | None]:
-        return w.take(f"{name}.weight", size) + plus, w.take(f"{name}.bias", size) if s.centred else None
-
+    w, s, family, h = Weights(tensors, kind, shape), shape, shape.family, shape.hidden
     roots = {
         "gpt2": ("transformer.wte", "lm_head", "transformer.ln_f", "transformer.h"),
         "opt": ("model.decoder.embed_tokens", "lm_head", "model.decoder.final_layer_norm", "model.decoder.layers"),
@@ -423,116 +656,153 @@ def load(shape: Shape, tensors: dict[str, np.ndarray], kind: Type) -> Network:
         positions = w.take("transformer.wpe.weight", s.positions, h)
     elif family == "opt":
         positions = w.take("model.decoder.embed_positions.weight", s.positions + 2, h)[2:]
-    layers = []
-    for index in range(s.layers):
-        p = f"{prefix}.{index}"
-        if family == "gpt2":
-            fused = w.pair(f"{p}.attn.c_attn", 3 * h, h, True, True)
-            q, k, v = (fused.rows(slice(i * h, (i + 1) * h)) for i in range(3))
-            o = w.pair(f"{p}.attn.c_proj", h, h, True, True)
-            experts = [(w.pair(f"{p}.mlp.c_fc", s.units, h, True, True), None,
-                        w.pair(f"{p}.mlp.c_proj", h, s.units, True, True))]  # fmt: skip
-            first, second = f"{p}.ln_1", f"{p}.ln_2"
-        elif family == "opt":
-            q, k, v, o = (w.pair(f"{p}.self_attn.{n}_proj", h, h, True) for n in ("q", "k", "v", "out"))
-            experts = [(w.pair(f"{p}.fc1", s.units, h, True), None, w.pair(f"{p}.fc2", h, s.units, True))]
-            first, second = f"{p}.self_attn_layer_norm", f"{p}.final_layer_norm"
-        elif family == "gpt_neox":
-            fused = w.pair(f"{p}.attention.query_key_value", 3 * h, h, True)
-            places = np.arange(3 * h).reshape(s.heads, 3, s.width)
-            q, k, v = (fused.rows(places[:, i].reshape(-1)) for i in range(3))
-            o = w.pair(f"{p}.attention.dense", h, h, True)
-            experts = [(w.pair(f"{p}.mlp.dense_h_to_4h", s.units, h, True), None,
-                        w.pair(f"{p}.mlp.dense_4h_to_h", h, s.units, True))]  # fmt: skip
-            first, second = f"{p}.input_layernorm", f"{p}.post_attention_layernorm"
-        else:
-            biased = family == "qwen2"
-            if family == "phi3":
-                fused = w.pair(f"{p}.self_attn.qkv_proj", q_size + 2 * kv_size, h, False)
-                q = fused.rows(slice(0, q_size))
-                k = fused.rows(slice(q_size, q_size + kv_size))
-                v = fused.rows(slice(q_size + kv_size, None))
-                both = w.pair(f"{p}.mlp.gate_up_proj", 2 * s.units, h, False)
-                experts = [(both.rows(slice(0, s.units)), both.rows(slice(s.units, None)),
-                            w.pair(f"{p}.mlp.down_proj", h, s.units, False))]  # fmt: skip
-            else:
-                q = w.pair(f"{p}.self_attn.q_proj", q_size, h, biased)
-                k, v = (w.pair(f"{p}.self_attn.{n}_proj", kv_size, h, biased) for n in "kv")
-                if family == "mixtral":
-                    m = f"{p}.block_sparse_moe"
-                    experts = [(w.pair(f"{m}.experts.{e}.w1", s.units, h, False),
-                                w.pair(f"{m}.experts.{e}.w3", s.units, h, False),
-                                w.pair(f"{m}.experts.{e}.w2", h, s.units, False))
-                               for e in range(s.experts)]  # fmt: skip
-                else:
-                    experts = [(w.pair(f"{p}.mlp.gate_proj", s.units, h, False),
-                                w.pair(f"{p}.mlp.up_proj", s.units, h, False),
-                                w.pair(f"{p}.mlp.down_proj", h, s.units, False))]  # fmt: skip
-            o = w.pair(f"{p}.self_attn.o_proj", h, q_size, False)
-            first, second = f"{p}.input_layernorm", f"{p}.post_attention_layernorm"
-        layers.append({
-            "first": norm(first), "second": norm(second), "q": q, "k": k, "v": v, "o": o, "experts": experts,
-            "router": w.take(f"{p}.block_sparse_moe.gate.weight", s.experts, h) if s.experts else None,
-            "heads": tuple(w.take(f"{p}.self_attn.{n}_norm.weight", s.width) for n in "qk")
-            if family == "qwen3" else None,
-        })  # fmt: skip
+    layers = [(_plain_layer if s.centred else _llama_layer)(w, f"{prefix}.{index}") for index in range(s.layers)]
     out = table
     if not s.tied:
         out = w.take(f"{head}.weight", s.vocab, h)
     elif f"{head}.weight" in tensors and not np.array_equal(w.take(f"{head}.weight", s.vocab, h), table):
         raise NotProved("the head is tied to the embedding, and stored as something else")
-    network = Network(shape, table, positions, out, norm(final), layers)
+    network = Network(shape, table, positions, Linear(out / s.logits), w.norm(final), layers)
     if set(tensors) - w.used:
         raise NotProved(f"{min(set(tensors) - w.used)} has no role")
     return network
 
 
-# ------------------------------------------------------------------------------------------------ operations
+# ------------------------------------------------------------------------------------------------ forms
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A normed stream that is kept in float32: `whole`, channel by channel; and factor * (base - mean * slope) + bias
-    with one factor and one mean (up to `drift`) per position, which sums over channels share."""
+class Form:
+    """Vectors, one per position, whose errors are followed through the next maps instead of being boxed at once:
 
-    whole: Box
-    base: Box
-    factor: Box
-    drift: np.ndarray
-    slope: np.ndarray
-    bias: np.ndarray | None
+        mid + rad * e + sum of dirs[k] * s_k,      e one number of [-1, 1] per channel, s_k one per position.
 
-
-def product(x: Box | Kept, weight: np.ndarray) -> Box:
-    """weight x, a float32 sum of products in any order.
-
-    Each addition errs by u times its result, a sum of some terms, at most (S + |total|) / 2 for the absolute sum S.
+    A norm's factor and its mean are such shared numbers; so are errors of one channel that several units read.
     """
-    whole = x.whole if isinstance(x, Kept) else x
-    middle, radius = (x.base if isinstance(x, Kept) else x).middle()
-    exact = exactly(middle @ weight.T).wider(radius @ np.abs(weight).T)
-    if isinstance(x, Kept):
-        exact = exact.wider(x.drift[..., None] * np.abs(weight @ x.slope)).times(x.factor)
-        exact = exact if x.bias is None else exact.plus(exactly(weight @ x.bias))
-    total = whole.size @ np.abs(weight).T
-    finite("a sum", total)
-    terms = (whole.size > 0).astype(float) @ (weight != 0).astype(float).T
-    partial = (total + np.minimum(exact.size, total)) / 2 * (1 + 2.0**-10)
-    return exact.wider(gamma(terms) * partial + (8 * U + OWN) * total + SMALL * terms)
+
+    mid: np.ndarray  # (P, n)
+    rad: np.ndarray  # (P, n)
+    dirs: tuple[np.ndarray, ...] = ()  # each (P, n)
+
+    def box(self) -> Box:
+        wide = self.rad + sum((np.abs(d) for d in self.dirs), np.zeros_like(self.mid))
+        wide = wide + OWN * (np.abs(self.mid) + wide)
+        return Box(self.mid - wide, self.mid + wide)
+
+    def columns(self, index: Any) -> Form:
+        return Form(self.mid[:, index], self.rad[:, index], tuple(d[:, index] for d in self.dirs))
+
+    def rows(self, index: Any) -> Form:
+        return Form(self.mid[index], self.rad[index], tuple(d[index] for d in self.dirs))
 
 
-def linear(x: Box | Kept, layer: Linear, kind: Type | None) -> Box:
-    """With a type: stored or not before and after the bias; without: kept in float32."""
-    found = product(x, layer.weight)
-    found = rounded32(found) if kind is None else maybe(found, kind)
+def form(x: Box) -> Form:
+    middle, radius = x.middle()
+    return Form(middle, radius + OWN * x.size)
+
+
+@dataclass(frozen=True)
+class Units:
+    """Values of hidden units: `mid` and `rad` of each; shared `dirs`; and `share` times (weight x channel errors)."""
+
+    mid: np.ndarray  # (P, U)
+    rad: np.ndarray
+    dirs: tuple[np.ndarray, ...]
+    share: np.ndarray  # (P, U)
+    spread: np.ndarray  # (P, U): what the channels' errors add up to, before `share`
+
+    def box(self) -> Box:
+        wide = self.rad + np.abs(self.share) * self.spread + sum((np.abs(d) for d in self.dirs), 0 * self.rad)
+        wide = wide + OWN * (np.abs(self.mid) + wide)
+        return Box(self.mid - wide, self.mid + wide)
+
+    def wider(self, error: np.ndarray) -> Units:
+        return Units(self.mid, self.rad + error, self.dirs, self.share, self.spread)
+
+
+def kept_units(x: Form, layer: Linear) -> Units:
+    """weight x + bias in float32: the sum errs by itself in every unit."""
+    weight, absolute = layer.weight, np.abs(layer.weight)
+    mid = x.mid @ weight.T + (0.0 if layer.bias is None else layer.bias)
+    dirs = tuple(d @ weight.T for d in x.dirs)
+    found = Units(mid, np.zeros_like(mid), dirs, np.ones_like(mid), x.rad @ absolute.T)
+    return found.wider(sum_error(x.box().size, layer, found.box().size))
+
+
+def sum_error(size: np.ndarray, layer: Linear, total: np.ndarray) -> np.ndarray:
+    """A float32 sum of products, in any order: each addition errs by u times its result, the sum of some of the terms,
+    which is at most (S + |total|) / 2 for the absolute sum S."""
+    absolute, bias = np.abs(layer.weight), 0.0 if layer.bias is None else np.abs(layer.bias)
+    whole = size @ absolute.T + bias
+    finite("a sum", whole)
+    terms = (size > 0).astype(float) @ (layer.weight != 0).astype(float).T + 1
+    partial = (whole + np.minimum(total, whole)) / 2 * (1 + 2.0**-10)
+    return np.asarray(gamma(terms) * partial + (2 * U + OWN) * whole + SMALL * terms)
+
+
+def stored_units(x: Units, kind: Type) -> Units:
+    """Rounded to the type. Where the interval snaps to one number, nothing is left of its errors; elsewhere a store
+    errs by at most half a step, and by no more than the interval is wide."""
+    box = rounded32(x.box())
+    finite("a stored unit", box.size, kind.largest)
+    ends = stored(box, kind)
+    half = np.maximum(kind.unit * box.size, kind.tiny) * (1 + 2 * kind.unit)
+    wide = np.maximum(ends.hi - box.lo, box.hi - ends.lo)
+    snapped, nothing = ends.lo == ends.hi, np.zeros_like(x.rad)
+    rad = x.rad + 2 * U * box.size + SMALL + np.maximum(np.minimum(half, wide), 0.0)
+    return Units(
+        np.where(snapped, ends.lo, x.mid), np.where(snapped, nothing, rad),
+        tuple(np.where(snapped, nothing, d) for d in x.dirs), np.where(snapped, nothing, x.share), x.spread,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Through:
+    """How the channels' errors reach hidden units: at place t, unit j gets sum over pairs of factor[t, j] weight[j]."""
+
+    x: Form
+    pairs: list[tuple[np.ndarray, np.ndarray]]  # factor (P, U), weight (U, n)
+
+    def at(self, t: int, units: np.ndarray) -> np.ndarray:
+        """(units, n)"""
+        return sum((factor[t, units, None] * weight[units] for factor, weight in self.pairs), np.zeros(()))
+
+    def spread(self) -> np.ndarray:
+        """What they add up to in each unit."""
+        found = np.zeros(self.pairs[0][0].shape)
+        used = sum((np.abs(factor) for factor, _ in self.pairs), np.zeros(())) > 0
+        for t in np.flatnonzero(self.x.rad.any(1)):
+            live = np.flatnonzero(used[t])
+            found[t, live] = np.abs(self.at(t, live)) @ self.x.rad[t]
+        return found
+
+    def onto(self, down: np.ndarray, share: np.ndarray) -> np.ndarray:
+        """What they add up to behind the last matrix: errors that several units share cancel."""
+        found = np.zeros((len(self.x.mid), len(down)))
+        used = share * sum((np.abs(factor) for factor, _ in self.pairs), np.zeros(()))
+        for t in np.flatnonzero(self.x.rad.any(1)):
+            live = np.flatnonzero(used[t])
+            found[t] = np.abs((down[:, live] * share[t, live]) @ self.at(t, live)) @ self.x.rad[t]
+        return found
+
+
+# ------------------------------------------------------------------------------------------------ operations
+
+
+def linear(x: Form, layer: Linear, kind: Type | None) -> Form:
+    """With a type: stored or not, before and after the bias; without: kept in float32."""
+    whole = layer if kind is None else Linear(layer.weight)
+    found = kept_units(x, whole)
+    if kind is None:
+        return Form(found.mid, found.rad + found.spread, found.dirs)
+    box = maybe(found.box(), kind)
     if layer.bias is not None:
-        found = found.plus(exactly(layer.bias))
-        found = rounded32(found) if kind is None else maybe(found, kind)
-    return found
+        box = maybe(box.plus(exactly(layer.bias)), kind)
+    return form(box)
 
 
 def inverse_root(x: Box, eps: float, mean: np.ndarray | None) -> Box:
-    """1 / sqrt(mean square + eps) along the last axis."""
+    """1 / sqrt(mean square + eps) along the last axis; with `mean`, which LayerNorm subtracts: in one pass or two."""
     n = x.lo.shape[-1]
     low = np.where((x.lo <= 0) & (x.hi >= 0), 0.0, np.minimum(x.lo**2, x.hi**2)).sum(-1) / n * (1 - OWN)
     high = (x.size**2).sum(-1) / n * (1 + OWN)
@@ -547,31 +817,56 @@ def inverse_root(x: Box, eps: float, mean: np.ndarray | None) -> Box:
     return Box(1 / np.sqrt(high) * (1 - FUNCTION), 1 / np.sqrt(low) * (1 + FUNCTION))[..., None]
 
 
-def normed(x: Box, norm: tuple[np.ndarray, np.ndarray | None], s: Shape, kind: Type, narrow: bool) -> Box | Kept:
-    """RMSNorm or LayerNorm; `narrow`: in engines that store normed streams (after the factor, the weight, or both)."""
+def normed(x: Box, norm: Norm | None, s: Shape, kind: Type, narrow: bool) -> Form:
+    """RMSNorm or LayerNorm; `narrow`: in engines that store normed streams (after the factor, the weight, or both).
+    Without a norm the branch reads the stream itself."""
+    if norm is None:
+        return form(x)
     weight, bias = norm
-    mean, base, drift = None, x, np.zeros(len(x.lo))
+    middle, radius = x.middle()
+    radius = radius + OWN * x.size
+    mean, drift, away = None, np.zeros(len(x.lo)), x.size
+    centred = x
     if s.centred:
         n = x.lo.shape[-1]
-        slack = gamma(n) * x.size.sum(-1)
+        slack = (gamma(n) + OWN) * x.size.sum(-1)
         mean = Box((x.lo.sum(-1) - slack) / n, (x.hi.sum(-1) + slack) / n)
-        middle, drift = mean.middle()
-        base = Box(x.lo - middle[..., None], x.hi - middle[..., None]).wider(OWN * (x.size + mean.size[..., None]))
-        x = rounded32(Box(x.lo - mean.hi[..., None], x.hi - mean.lo[..., None]))
-    factor = inverse_root(x, s.eps, None if mean is None else mean.size)
-    unit = rounded32(x.times(factor))
+        shift, drift = mean.middle()
+        middle = middle - shift[..., None]
+        centred = rounded32(Box(x.lo - mean.hi[..., None], x.hi - mean.lo[..., None]))
+        away = centred.size
+    factor = inverse_root(centred, s.eps, None if mean is None else mean.size)
+    (scale, loose) = factor.middle()
+    unit = rounded32(centred.times(factor))
     finite("a normed value", unit.size, kind.largest)
     plain = rounded32(unit.times(exactly(weight)))
     shift = exactly(np.zeros_like(weight) if bias is None else bias)
     finite("a normed value", plain.size + shift.size, kind.largest)
+    # x - mean, two products and the sum with the bias are rounded, and may be flushed to zero.
+    size = np.abs(weight) * away * factor.hi
+    rough = 6 * U * size + 2 * U * (size + shift.size) + SMALL * (2 + np.abs(weight) * (1 + factor.hi))
+    second = np.abs(weight) * loose * (radius + drift[..., None])
+    rad = np.abs(weight) * scale * radius + second + rough + OWN * (size + shift.size)
+    dirs: tuple[np.ndarray, ...] = (weight * middle * loose,)
+    if s.centred:
+        dirs = (*dirs, weight * scale * drift[..., None])
+    mid = weight * scale * middle + shift.lo
     if not narrow:
-        whole = plain if bias is None else rounded32(plain.plus(shift))
-        return Kept(whole, base.times(exactly(weight)), factor, drift, weight, bias)
+        return Form(mid, rad, dirs)
     first = stored(unit, kind).times(exactly(weight))
     ways = [stored(rounded32(way.plus(shift)), kind) for way in (plain, first, stored(rounded32(first), kind))]
     if bias is None or not bias.any():
         ways.append(rounded32(first))
-    return union(*ways)
+    box = union(*ways)
+    # Where rounding does not snap to few numbers: up to three stores, and the factor that all channels share.
+    rad = rad + (1 + 4 * kind.unit) * (2 * kind.unit * size + kind.unit * (size + shift.size))
+    rad = rad + (2 + np.abs(weight)) * kind.tiny
+    snapped = form(box)
+    loosely = snapped.rad > 2 * rad
+    return Form(
+        np.where(loosely, mid, snapped.mid), np.where(loosely, rad, snapped.rad),
+        tuple(np.where(loosely, d, 0.0) for d in dirs),
+    )  # fmt: skip
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -588,19 +883,49 @@ def curve(kind: str, x: np.ndarray) -> np.ndarray:
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
+def error_of(kind: str, x: Box, value: np.ndarray) -> np.ndarray:
+    """How far float32 may be off anywhere in the interval; gelu: 1 + erf and 1 + tanh cancel below zero, until they
+    are exactly zero below -8.5."""
+    if kind == "relu":
+        return np.zeros_like(value)
+    near = np.where(x.hi > -8.5, np.maximum(np.abs(np.maximum(x.lo, -8.5)), np.abs(x.hi)), 0.0)
+    return 4 * FUNCTION * value + (0.0 if kind == "silu" else 2 * FUNCTION * near)
+
+
 def activated(kind: str, x: Box) -> Box:
     """In one step, in float32. silu and gelu fall until their minimum near -1.28 and -0.75, and rise from there."""
-    if kind == "relu":
-        return Box(np.maximum(x.lo, 0.0), np.maximum(x.hi, 0.0))
     low, high = curve(kind, x.lo), curve(kind, x.hi)
     found = Box(np.minimum(low, high), np.maximum(low, high))
+    if kind == "relu":
+        return found
     least = -0.2784646 if kind == "silu" else -0.1700417
     inside = (x.lo <= -0.75) & (x.hi >= -1.28)
     found = Box(np.where(inside, np.minimum(found.lo, least), found.lo), found.hi)
-    # gelu: 1 + erf and 1 + tanh cancel below zero, until they are exactly zero below -8.5.
-    near = np.where(x.hi > -8.5, np.maximum(np.abs(np.maximum(x.lo, -8.5)), np.abs(x.hi)), 0.0)
-    error = 4 * FUNCTION * found.size + (0.0 if kind == "silu" else 2 * FUNCTION * near)
-    return rounded32(found.wider(error))
+    return rounded32(found.wider(error_of(kind, x, found.size)))
+
+
+def bent(kind: str, x: Units) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(value, slope, error): act(x) is value + slope (x - mid) up to the error, for every x of the interval.
+
+    Three candidates: a constant; a straight line of slope 1, where the function's distance from x is small; the tangent
+    at the middle, with half of the largest second derivative (1/2 for silu, 1 for gelu) times the squared radius.
+    """
+    box = x.box()
+    whole = activated(kind, box)
+    flat, half = whole.middle()
+    size = (box.hi - box.lo) / 2
+    # x - f(x) = -f(-x) for these functions, and |f| falls on the negative side from 1.3 on.
+    beyond = np.where(box.lo >= 1.3, np.abs(curve(kind, -np.maximum(box.lo, 1.3))), 0.29)
+    beyond = np.zeros_like(beyond) if kind == "relu" else beyond
+    line = np.where(box.lo > 0, beyond, np.inf) + error_of(kind, box, whole.size) + 2 * U * whole.size
+    step = 2.0**-10
+    slope = (curve(kind, x.mid + step) - curve(kind, x.mid - step)) / (2 * step)
+    bend = {"silu": 0.5, "relu": np.inf}.get(kind, 1.0)
+    tangent = bend * (size * (size + step) + step**2) / 2 + error_of(kind, box, whole.size) + 2 * U * whole.size
+    best = np.argmin([half, line, tangent], axis=0)
+    value = np.choose(best, [flat, x.mid, curve(kind, x.mid)])
+    error = np.choose(best, [half, line, tangent])
+    return value, np.choose(best, [0.0 * slope, 1.0 + 0.0 * slope, slope]), error + OWN * (np.abs(value) + 1)
 
 
 def chain(x: Box, kind: Type) -> Box:
@@ -610,153 +935,245 @@ def chain(x: Box, kind: Type) -> Box:
         return stored(rounded32(box), kind)
 
     cube = keep(Box(x.lo**3, x.hi**3))
-    inner = keep(x.plus(keep(Box(0.044715 * cube.lo, 0.044715 * cube.hi))))
-    inner = keep(Box(math.sqrt(2 / math.pi) * inner.lo, math.sqrt(2 / math.pi) * inner.hi))
-    bent = Box(np.tanh(inner.lo), np.tanh(inner.hi))
-    bent = Box(
-        np.clip(bent.lo - FUNCTION * np.abs(bent.lo), -1, 1), np.clip(bent.hi + FUNCTION * np.abs(bent.hi), -1, 1)
-    )
-    one = keep(Box(1 + stored(bent, kind).lo, 1 + stored(bent, kind).hi))
+    inside = keep(x.plus(keep(Box(0.044715 * cube.lo, 0.044715 * cube.hi))))
+    inside = keep(Box(math.sqrt(2 / math.pi) * inside.lo, math.sqrt(2 / math.pi) * inside.hi))
+    turned = Box(np.tanh(inside.lo), np.tanh(inside.hi))
+    turned = turned.wider(FUNCTION * turned.size)
+    turned = stored(Box(np.maximum(turned.lo, -1.0), np.minimum(turned.hi, 1.0)), kind)
+    one = keep(Box(1 + turned.lo, 1 + turned.hi))
     half = stored(Box(0.5 * x.lo, 0.5 * x.hi), kind)
     return rounded32(half.times(one))
 
 
-def unit_products(
-    n: Box | Kept, expert: tuple[Linear, Linear | None, Linear], s: Shape, kind: Type, narrow: bool
-) -> Box:
-    """act(gate) up, or act(gate), in every way of the error model."""
-    gate, up, _ = expert
+def mlp_way(x: Form, expert: Expert, s: Shape, kind: Type, way: tuple[bool, bool, bool]) -> Form:
+    """down(act(gate) up) in one kind of engine: whether gate and up are stored, the activation, and the product."""
+    inputs, middle, product_ = way
+    gate, up, down = expert
     name = "tanh" if s.act == "chain" else s.act
-    g = linear(n, gate, None)
-    u = None if up is None else linear(n, up, None)
-    for box in (g, *(() if u is None else (u,))):
-        finite("a unit", box.size, kind.largest)
+    g, u = kept_units(x, gate), None if up is None else kept_units(x, up)
+    for one in (g, *(() if u is None else (u,))):
+        finite("a unit", one.box().size, kind.largest)
+    if inputs:
+        g, u = stored_units(g, kind), None if u is None else stored_units(u, kind)
+    value, slope, error = bent(name, g)
+    if middle:
+        error = error + _steps(name, g, value, slope, s, kind)
+    if up is None or u is None:
+        mid, by_gate, by_up, own = value, slope, np.zeros_like(value), error
+    else:
+        other, act = u.box().size, np.abs(value) + np.abs(slope) * (g.box().hi - g.box().lo) / 2
+        wide_g, wide_u = (np.abs(b.mid - b.box().lo) for b in (g, u))
+        mid, by_gate, by_up = value * u.mid, slope * u.mid, value
+        own = np.abs(slope) * wide_g * wide_u + error * other + 2 * U * (act + error) * other + SMALL
+    rad = own + np.abs(by_gate) * g.rad + (0.0 if u is None else np.abs(by_up) * u.rad)
+    dirs = [by_gate * d for d in g.dirs]
+    dirs = dirs if u is None else [a + by_up * d for a, d in zip(dirs or [0 * mid] * len(u.dirs), u.dirs, strict=True)]
+    pairs = []
+    for factor, part, layer in ((by_gate, g, gate), *(() if u is None or up is None else ((by_up, u, up),))):
+        factor = factor * part.share
+        faint = np.abs(factor) * part.spread < 2.0**-30  # not worth following
+        rad = rad + np.where(faint, np.abs(factor) * part.spread, 0.0)
+        pairs.append((np.where(faint, 0.0, factor), layer.weight))
+    through = Through(x, pairs)
+    product = Units(mid, rad, tuple(dirs), np.ones_like(mid), through.spread())
+    if product_:
+        product = stored_units(product, kind)
+    finite("an activated unit", product.box().size, kind.largest)
+    return _down(product, through, down)
 
-    def joined(act: Box, other: Box | None) -> Box:
-        return act if other is None else rounded32(act.times(other))
 
-    fused = joined(activated(name, g), u)
-    if not narrow:
-        return fused
-    ways = [maybe(fused, kind)]
-    g, u = (None if box is None else stored(maybe(box, kind), kind) for box in (g, u))
-    assert g is not None
-    ways.append(maybe(joined(activated(name, g), u), kind))
-    steps = [activated(name, g)]
+def _steps(name: str, g: Units, value: np.ndarray, slope: np.ndarray, s: Shape, kind: Type) -> np.ndarray:
+    """How far the activation is off its line where it is stored by itself, or evaluated in stored steps."""
+    box = g.box()
+    line = value - g.mid * slope
+    ways = [stored(activated(name, box), kind)]
     if name == "silu":
-        wide = Box(sigmoid(g.lo) * (1 - FUNCTION), sigmoid(g.hi) * (1 + FUNCTION))
-        steps.append(rounded32(g.times(stored(rounded32(wide), kind))))
+        low, high = sigmoid(box.lo) * (1 - FUNCTION), sigmoid(box.hi) * (1 + FUNCTION)
+        ways.append(stored(rounded32(box.times(stored(rounded32(Box(low, high)), kind))), kind))
     if s.act == "chain":
-        steps.append(chain(g, kind))
-    ways += [stored(joined(stored(step, kind), u), kind) for step in steps]
-    return union(*ways)
+        ways.append(stored(chain(box, kind), kind))
+    ends = Box(np.minimum(slope * box.lo, slope * box.hi) + line, np.maximum(slope * box.lo, slope * box.hi) + line)
+    far = np.maximum.reduce([np.maximum(way.hi - ends.lo, ends.hi - way.lo) for way in ways])
+    # Point by point: a store errs by a unit of the type; a stored sigmoid too; tanh is 1 in every type from 6 on.
+    size = activated(name, box).size
+    near = {"silu": 2.1, "relu": 0.0}.get(name, 3.1 if s.act == "chain" else 1.1) * (kind.unit + 2 * U) * size
+    near = near * (1 + 8 * kind.unit) + (0.0 if name == "relu" else kind.tiny * (2 + box.size))
+    return np.minimum(far, near) if s.act != "chain" else np.where(box.lo > 6, np.minimum(far, near), far)
 
 
-def mlp(n: Box | Kept, layer: dict[str, Any], s: Shape, kind: Type, narrow: bool) -> Box:
-    if not s.experts:
-        products = unit_products(n, layer["experts"][0], s, kind, narrow)
-        return linear(products, layer["experts"][0][2], kind)
-    chosen, weights = route(n, layer["router"], s, kind, narrow)
-    shape = (n.whole if isinstance(n, Kept) else n).lo.shape
-    out = exactly(np.zeros(shape))
+def _down(product: Units, through: Through, down: Linear) -> Form:
+    """The last matrix. Units that fire and units that hardly do: adding a small term errs by at most the term."""
+    weight, absolute, box = down.weight, np.abs(down.weight), product.box()
+    dirs = tuple(d @ weight.T for d in product.dirs)
+    mid = product.mid @ weight.T
+    rad = product.rad @ absolute.T + through.onto(weight, product.share)
+    finite("a sum of an MLP", box.size @ absolute.T)
+    error = np.full(mid.shape, np.inf)
+    for share in (2.0**-6, 2.0**-12, 2.0**-20, 0.0):  # any line between large and small terms is sound
+        large = box.size > share * box.size.max(1, keepdims=True, initial=0.0)
+        size, rest = np.where(large, box.size, 0.0) @ absolute.T, np.where(large, 0.0, box.size) @ absolute.T
+        terms = large.astype(float) @ (weight != 0).astype(float).T
+        error = np.minimum(error, gamma(terms + 8) * size + 2 * rest + OWN * (size + rest))
+    error = error + SMALL * weight.shape[1]
+    return Form(mid, rad + error, dirs)
+
+
+# Everything in one kernel; gate and up stored first; or steps that are all stored.
+WAYS = ((False, False, False), (False, False, True), (True, False, False), (True, False, True), (True, True, True))
+
+
+def mlp(x: Form, layer: Layer, s: Shape, kind: Type, narrow: bool) -> Box:
+    ways = WAYS if narrow else WAYS[:1]
+
+    def output(part: Form, expert: Expert) -> Box:
+        down = expert[2]
+        found = [maybe(mlp_way(part, expert, s, kind, way).box(), kind) for way in ways]
+        whole = union(*found)
+        return whole if down.bias is None else maybe(whole.plus(exactly(down.bias)), kind)
+
+    if layer.router is None:
+        return output(x, layer.experts[0])
+    chosen, weights = route(x, layer.router, s, kind, narrow)
+    out = exactly(np.zeros(x.mid.shape))
+    parts = []
     for slot in range(s.used):
-        lo, hi = np.zeros(shape), np.zeros(shape)
+        lo, hi = np.zeros(x.mid.shape), np.zeros(x.mid.shape)
         for e in range(s.experts):
             rows = np.flatnonzero(chosen[:, slot] == e)
             if len(rows):
-                products = unit_products(_rows(n, rows), layer["experts"][e], s, kind, narrow)
-                part = linear(products, layer["experts"][e][2], kind)
                 share = Box(weights.lo[rows, slot, None], weights.hi[rows, slot, None])
-                part = maybe(part.times(share), kind)
+                part = maybe(output(x.rows(rows), layer.experts[e]).times(share), kind)
                 lo[rows], hi[rows] = part.lo, part.hi
-        out = maybe(out.plus(Box(lo, hi)), kind)
-    return out
+        parts.append(Box(lo, hi))
+    # In any order, every partial sum stored or not: each errs by half a step of its size.
+    total = sum((part.size for part in parts), np.zeros_like(x.mid))
+    for part in parts:
+        out = out.plus(part)
+    finite("a sum of experts", total, kind.largest)
+    rest = total - np.maximum.reduce([part.size for part in parts])
+    partial = np.minimum((s.used - 1) * (kind.unit + 2 * U) * total, 2 * rest) * (1 + 8 * kind.unit)
+    return maybe(out.wider(partial + s.used * kind.tiny + gamma(s.used) * total), kind)
 
 
-def _rows(n: Box | Kept, rows: np.ndarray) -> Box | Kept:
-    if isinstance(n, Box):
-        return n[rows]
-    return Kept(n.whole[rows], n.base[rows], n.factor[rows], n.drift[rows], n.slope, n.bias)
-
-
-def route(n: Box | Kept, router: np.ndarray, s: Shape, kind: Type, narrow: bool) -> tuple[np.ndarray, Box]:
-    """The experts of every position, if they are certain, and their weights."""
-    logits = linear(n, Linear(router, None), kind if narrow else None)
+def route(x: Form, router: Linear, s: Shape, kind: Type, narrow: bool) -> tuple[np.ndarray, Box]:
+    """The experts of every position, if they are certain, and their weights, from differences of logits: an error of a
+    channel, the norm's factor and its mean are common to all logits."""
+    weight = router.weight
+    logits = linear(x, router, kind if narrow else None).box()
     order = np.argsort(-(logits.lo + logits.hi), axis=1)
-    chosen = order[:, : s.used]
-    rows = np.arange(len(order))[:, None]
-    rest = logits.hi[rows, order[:, s.used :]].max(1, initial=-np.inf)
-    if not (logits.lo[rows, chosen].min(1) > rest).all():
-        raise NotProved("the choice of experts is not certain")
-    lo, hi = logits.lo[rows, chosen], logits.hi[rows, chosen]
-    low, high = np.ones_like(lo), np.ones_like(lo)
+    chosen, rows = order[:, : s.used], np.arange(len(order))
+    error = sum_error(x.box().size, router, logits.size) + (kind.unit * logits.size * 2 if narrow else 0.0) + kind.tiny
+
+    def apart(i: np.ndarray, j: np.ndarray) -> Box:
+        between = weight[i] - weight[j]
+        wide = (np.abs(between) * x.rad).sum(1) + sum((np.abs((between * d).sum(1)) for d in x.dirs), 0.0)
+        wide = wide + error[rows, i] + error[rows, j] + OWN
+        middle = (between * x.mid).sum(1)
+        direct = Box(logits.lo[rows, i] - logits.hi[rows, j], logits.hi[rows, i] - logits.lo[rows, j])
+        return Box(np.maximum(middle - wide, direct.lo), np.minimum(middle + wide, direct.hi))
+
     for i in range(s.used):
-        others = [j for j in range(s.used) if j != i]
-        most = sum((np.exp(hi[:, j] - lo[:, i]) for j in others), np.zeros(len(lo))) * (1 + 8 * FUNCTION)
-        least = sum((np.exp(lo[:, j] - hi[:, i]) for j in others), np.zeros(len(lo))) * (1 - 8 * FUNCTION)
-        low[:, i], high[:, i] = (1 - FUNCTION) / (1 + most), (1 + FUNCTION) / (1 + least)
+        for j in range(s.used, s.experts):
+            if not (apart(order[:, i], order[:, j]).lo > 0).all():
+                raise NotProved("the choice of experts is not certain")
+    low, high = np.ones(chosen.shape), np.ones(chosen.shape)
+    for i in range(s.used):
+        least, most = np.zeros(len(rows)), np.zeros(len(rows))
+        for j in range(s.used):
+            if j != i:
+                gap = apart(chosen[:, j], chosen[:, i])
+                least, most = least + np.exp(gap.lo), most + np.exp(gap.hi)
+        low[:, i] = (1 - FUNCTION) / (1 + most * (1 + 8 * FUNCTION))
+        high[:, i] = (1 + FUNCTION) / (1 + least * (1 - 8 * FUNCTION))
     return chosen, maybe(Box(low, high), kind)
 
 
-def rotate(x: Box, s: Shape, kind: Type) -> Box:
+def rotate(x: Box, rope: Rope, kind: Type) -> Box:
     """x: (places, heads, width). cos and sin, products and sums are stored or not."""
-    half, places = s.turned // 2, len(x.lo)
-    theta = s.theta ** (-2 * np.arange(half) / s.turned)
-    angle = np.outer(np.arange(places), theta)[:, None, :]
-    error = angle * (U + FREQUENCY) * (1 + 2.0**-10) + TRIG
-    cos, sin = (
-        maybe(Box(np.maximum(f(angle) - error, -1), np.minimum(f(angle) + error, 1)), kind) for f in (np.cos, np.sin)
-    )
-    a, b, rest = x[..., :half], x[..., half : s.turned], x[..., s.turned :]
+    half, places = len(rope.theta), np.arange(len(x.lo))[:, None]
+    angle, error = places * rope.theta, places * (rope.error + rope.theta * U) * (1 + 2.0**-10) + TRIG
+
+    def turned(f: Any) -> Box:
+        box = Box(np.maximum(f(angle) - error, -1.0), np.minimum(f(angle) + error, 1.0))
+        gain = exactly(np.full(1, rope.gain)).wider(0.0 if rope.gain == 1 else 2 * U * rope.gain)
+        box = maybe(rounded32(box.times(gain)), kind)
+        return Box(box.lo[:, None], box.hi[:, None])
+
+    cos, sin = turned(np.cos), turned(np.sin)
+    a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     minus = Box(-sin.hi, -sin.lo)
     first = maybe(maybe(a.times(cos), kind).plus(maybe(b.times(minus), kind)), kind)
     second = maybe(maybe(b.times(cos), kind).plus(maybe(a.times(sin), kind)), kind)
     return Box(np.concatenate([first.lo, second.lo, rest.lo], -1), np.concatenate([first.hi, second.hi, rest.hi], -1))
 
 
-def attend(q: Box, k: Box, v: Box, s: Shape, kind: Type) -> Box:
+@dataclass(frozen=True)
+class Look:
+    """What one head sees: from every place the copied place and its leak, or an interval of the mixed values."""
+
+    best: np.ndarray  # (P,)
+    leak: np.ndarray  # (P,) infinite where values are mixed
+    mixed: Box
+
+
+def attend(q: Box, k: Box, v: Box, s: Shape, kind: Type, window: int | None) -> Look:
     """One head: q, k, v are (places, width). Scores are compared with that of the best place, so that an error of the
     query, which all places share, meets only the difference of two keys."""
-    places, scale = len(q.lo), s.width**-0.5
+    places, scale = len(q.lo), s.scale
     exact = math.log2(scale) == round(math.log2(scale))
     u = kind.unit + 2 * U
     stores = u if exact else 2 * u
-    (qm, qr), (km, kr) = q.middle(), k.middle()
-    qr = qr if exact else qr + u * q.size
-    finite("a score", np.asarray(q.size.max(0) @ k.size.max(0)), kind.largest)
-    lo, hi = np.empty(v.lo.shape), np.empty(v.hi.shape)
+    (qm, qr), (km, kr), q_size, k_size = q.middle(), k.middle(), q.size, k.size
+    qr = qr if exact else qr + u * q_size
+    finite("a score", np.asarray(q_size.max(0) @ k_size.max(0)), kind.largest)
+    lo, hi = np.zeros(v.lo.shape), np.zeros(v.hi.shape)
+    chosen, leaks = np.zeros(places, dtype=int), np.zeros(places)
     for t in range(places):
-        first = 0 if s.window is None else max(0, t - s.window + 1)
+        first = 0 if window is None else max(0, t - window + 1)
         seen = slice(first, t + 1)
         score = scale * (km[seen] @ qm[t])
         best = int(score.argmax())
         gap_m, gap_r = km[seen] - km[seen][best], kr[seen] + kr[seen][best]
-        total = scale * (k.size[seen] @ q.size[t])
+        total = scale * (k_size[seen] @ q_size[t])
         error = scale * (gap_r @ (np.abs(qm[t]) + qr[t]) + np.abs(gap_m) @ qr[t])
         error = error + (gamma(s.width + 2) + OWN) * (total + total[best])
         error = error + stores * (1 + stores) * (np.abs(score) + abs(score[best]) + 2 * error) + 2 * kind.tiny
         behind = score - score[best]
         error[best] = 0.0
-        lo[t], hi[t] = mixed(behind - error, behind + error, best, v[seen], kind)
-        if (
-            not scale * (qm[t] @ km[t]) - scale * (qr[t] @ k.size[t] + q.size[t] @ kr[t]) - 9 * u * total[-1]
-            > -kind.largest * kind.unit / 2
-        ):
-            raise NotProved("a fully masked row may overflow")
-    return Box(lo, hi)
+        others = np.exp(np.minimum(behind + error, 700.0))
+        others[best] = 0.0
+        leak = float(others.sum()) * (1 + 2 * FUNCTION)
+        chosen[t], leaks[t] = first + best, leak if leak <= 2.0**-4 else np.inf
+        if leaks[t] == np.inf:
+            lo[t], hi[t] = mixed(behind - error, behind + error, best, v[seen], kind)
+    return Look(chosen, leaks, Box(lo, hi))
+
+
+def masked_rows(q: Form, k: Form, s: Shape, kind: Type) -> None:
+    """Padding adds the type's least number to all scores of a row: the one at distance 0, where rotations cancel, must
+    keep the sum finite. Query and key of one place share its norm's factor and mean."""
+    size_q, size_k = q.box().size, k.box().size
+    least = (q.mid * k.mid).sum(-1) - (np.abs(q.mid) * k.rad + q.rad * np.abs(k.mid)).sum(-1)
+    for a, b in zip(q.dirs, k.dirs, strict=True):
+        least = least - np.abs((q.mid * b + a * k.mid).sum(-1))
+    wide = (size_q - np.abs(q.mid)) * (size_k - np.abs(k.mid))
+    total = (size_q * size_k).sum(-1)
+    worst = float((s.scale * (least - wide.sum(-1) - 9 * (kind.unit + 2 * U) * total)).min())
+    if not worst > -kind.largest * kind.unit / 2:
+        raise NotProved(f"scores of {worst:.4g} at distance 0: a fully masked row may overflow")
+
+
+def _others(x: np.ndarray) -> np.ndarray:
+    """The sum of all numbers but each one; the sum of all minus each one would cancel beside a huge one."""
+    before, after = np.cumsum(np.r_[0.0, x])[:-1], np.cumsum(np.r_[0.0, x[::-1]])[:-1]
+    return np.asarray(before + after[::-1])
 
 
 def mixed(low: np.ndarray, high: np.ndarray, best: int, v: Box, kind: Type) -> tuple[np.ndarray, np.ndarray]:
     """Softmax of scores in [low, high] (relative to the best place's) and the weighted sum of values."""
     count, size = len(low), v.size.max(0)
-    others = np.exp(np.minimum(high, 700.0))
-    others[best] = 0.0
-    leak = float(others.sum()) * (1 + 2 * FUNCTION)
-    if leak <= 2.0**-4:
-        error = (8 * leak + FUNCTION) * size
-        return v.lo[best] - error, v.hi[best] + error
     up, down = np.exp(np.minimum(high, 700.0)), np.exp(np.minimum(low, 700.0))
-    most, least = up / (up + (down.sum() - down)), down / (down + (up.sum() - up))
+    most, least = up / (up + _others(down)), down / (down + _others(up))
     middle, radius = v.middle()
     weight = (most + least) / 2
     weight = weight / weight.sum()
@@ -771,49 +1188,121 @@ def mixed(low: np.ndarray, high: np.ndarray, best: int, v: Box, kind: Type) -> t
 # ------------------------------------------------------------------------------------------------ the network
 
 
-def head_norm(x: Box, weight: np.ndarray, eps: float, kind: Type) -> Box:
+def head_norm(x: Box, norm: Norm, eps: float, kind: Type) -> Box:
     unit = maybe(x.times(inverse_root(x, eps, None)), kind)
-    return maybe(unit.times(exactly(weight)), kind)
+    return maybe(unit.times(exactly(norm[0])), kind)
+
+
+def multiplied(x: Box, factor: float, kind: Type) -> Box:
+    """Times a number of config.json: in float32, stored or not; or the number and the product rounded to the type."""
+    if factor == 1:
+        return x
+    nearest = float(np.float32(factor))
+    kept = maybe(x.times(exactly(np.full(1, nearest)).wider(2 * U * nearest)), kind)
+    return union(kept, stored(rounded32(x.times(stored(exactly(np.full(1, factor)), kind))), kind))
 
 
 def embedded(network: Network, ids: list[int], kind: Type) -> Box:
     s, x = network.shape, exactly(network.embed[ids])
-    if s.family == "gemma":
-        root = np.full(1, math.sqrt(s.hidden))
-        kept = maybe(x.times(rounded32(exactly(root))), kind)
-        x = union(kept, stored(rounded32(x.times(stored(exactly(root), kind))), kind))
+    root = math.sqrt(s.hidden) if s.family in GEMMAS else 1.0
+    x = multiplied(multiplied(x, root, kind), s.embedding, kind)
     if network.positions is not None:
         x = maybe(x.plus(exactly(network.positions[: len(ids)])), kind)
     return x
 
 
+def attention(n: Form, layer: Layer, s: Shape, kind: Type, narrow: bool, index: int) -> Box:
+    """The attention branch of one layer at every position."""
+    places = len(n.mid)
+    q, k = linear(n, layer.q, kind).box(), linear(n, layer.k, kind).box()
+    v = kept_units(n, layer.v if not narrow else Linear(layer.v.weight))
+    values = Form(v.mid, v.rad, v.dirs)
+    if narrow:
+        stored_v = linear(n, layer.v, kind)
+        values, v = stored_v, Units(stored_v.mid, stored_v.rad, (), 0 * v.share, v.spread)
+    finite("a value", v.box().size, kind.largest)
+    finite("a sum of values, which kernels divide by the softmax's sum at the end", places * v.box().size)
+    if layer.heads is not None and layer.all_heads:
+        q, k = (head_norm(b, w, s.eps, kind) for b, w in zip((q, k), layer.heads, strict=True))
+    q = Box(q.lo.reshape(places, s.heads, -1), q.hi.reshape(places, s.heads, -1))
+    k = Box(k.lo.reshape(places, s.kv, -1), k.hi.reshape(places, s.kv, -1))
+    if layer.heads is not None and not layer.all_heads:
+        q, k = (head_norm(b, w, s.eps, kind) for b, w in zip((q, k), layer.heads, strict=True))
+    group = s.heads // s.kv
+    plain = [form(Box(b.lo.reshape(places, -1), b.hi.reshape(places, -1))) for b in (q, k)]
+    if layer.heads is None:
+        plain = [linear(n, one, None) for one in (layer.q, layer.k)]
+    for head in range(s.heads):
+        one, two = (slice(i * s.width, (i + 1) * s.width) for i in (head, head // group))
+        masked_rows(plain[0].columns(one), plain[1].columns(two), s, kind)
+    rope = s.ropes[index]
+    if rope is not None:
+        q, k = rotate(q, rope, kind), rotate(k, rope, kind)
+    box, weight = v.box(), layer.o.weight
+    mid, rad, sizes = (
+        np.zeros((places, len(weight))),
+        np.zeros((places, len(weight))),
+        np.zeros((places, s.heads * s.width)),
+    )
+    for head in range(s.heads):
+        first = head // group * s.width
+        rows, columns = slice(first, first + s.width), slice(head * s.width, (head + 1) * s.width)
+        own = weight[:, columns]
+        look = attend(q[:, head], k[:, head // group], box[:, rows], s, kind, s.windows[index])
+        copied = np.isfinite(look.leak)
+        at = look.best
+        error = np.where(copied, 8 * np.where(copied, look.leak, 0.0) + FUNCTION, 0.0)[:, None] * box.size[:, rows].max(
+            0
+        )
+        sizes[:, columns] = np.where(copied[:, None], box.size[at][:, rows] + error, look.mixed.size)
+        if narrow:
+            kept = Box(values.mid[at][:, rows] - values.rad[at][:, rows] - error,
+                       values.mid[at][:, rows] + values.rad[at][:, rows] + error)  # fmt: skip
+            out = Box(
+                np.where(copied[:, None], kept.lo, look.mixed.lo), np.where(copied[:, None], kept.hi, look.mixed.hi)
+            )
+            middle, radius = maybe(out, kind).middle()
+            mid, rad = mid + middle @ own.T, rad + radius @ np.abs(own).T
+            continue
+        # What the channels' errors add to a head's output, through values and the last matrix together.
+        through = np.abs(own @ layer.v.weight[rows]) @ n.rad.T if n.rad.any() else np.zeros((len(own), places))
+        shared = sum((np.abs(d[:, rows] @ own.T) for d in v.dirs), np.zeros((places, len(own))))
+        alone = (v.rad[:, rows] @ np.abs(own).T) + shared + through.T
+        middle = v.mid[:, rows] @ own.T
+        mixed_m, mixed_r = look.mixed.middle()
+        mid = mid + np.where(copied[:, None], middle[at], mixed_m @ own.T)
+        extra = (error + 2 * U * sizes[:, columns]) @ np.abs(own).T
+        rad = rad + np.where(copied[:, None], alone[at], mixed_r @ np.abs(own).T) + extra
+    found = form(Box(mid - rad, mid + rad))
+    error = sum_error(sizes, layer.o, found.box().size)
+    bias = 0.0 if layer.o.bias is None or narrow else layer.o.bias
+    whole = maybe(Box(mid - rad - error + bias, mid + rad + error + bias), kind)
+    if narrow and layer.o.bias is not None:
+        whole = maybe(whole.plus(exactly(layer.o.bias)), kind)
+    return whole
+
+
+def added(x: Box, norm: Norm | None, s: Shape, kind: Type, narrow: bool) -> Box:
+    """What a branch adds to the stream: after its norm and its multiplier, where it has them."""
+    if norm is not None:
+        x = maybe(normed(x, norm, s, kind, narrow).box(), kind)
+    return multiplied(x, s.residual, kind)
+
+
 def stream(network: Network, ids: list[int], kind: Type, narrow: bool) -> Box:
     """The residual stream after the last layer at every position."""
     s, x = network.shape, embedded(network, ids, kind)
-    for layer in network.layers:
-        n = normed(x, layer["first"], s, kind, narrow)
-        inner = kind if narrow else None
-        q, k = linear(n, layer["q"], kind), linear(n, layer["k"], kind)
-        v = linear(n, layer["v"], inner)
-        finite("a value", v.size, kind.largest)
-        q = Box(q.lo.reshape(len(ids), s.heads, -1), q.hi.reshape(len(ids), s.heads, -1))
-        k, v = (Box(b.lo.reshape(len(ids), s.kv, -1), b.hi.reshape(len(ids), s.kv, -1)) for b in (k, v))
-        if layer["heads"] is not None:
-            q, k = (head_norm(b, w, s.eps, kind) for b, w in zip((q, k), layer["heads"], strict=True))
-        if s.turned:
-            q, k = rotate(q, s, kind), rotate(k, s, kind)
-        group = s.heads // s.kv
-        outs = [attend(q[:, i], k[:, i // group], v[:, i // group], s, kind) for i in range(s.heads)]
-        heads = Box(np.concatenate([b.lo for b in outs], 1), np.concatenate([b.hi for b in outs], 1))
-        heads = rounded32(heads) if inner is None else maybe(heads, kind)
-        attended = linear(heads, layer["o"], kind)
+    for index, layer in enumerate(network.layers):
+        first = attention(normed(x, layer.before[0], s, kind, narrow), layer, s, kind, narrow, index)
+        first = added(first, layer.after[0], s, kind, narrow)
         if s.parallel:
-            moved = mlp(normed(x, layer["second"], s, kind, narrow), layer, s, kind, narrow)
-            orders = ((x, attended, moved), (x, moved, attended), (attended, moved, x))
+            second = mlp(normed(x, layer.before[1], s, kind, narrow), layer, s, kind, narrow)
+            orders = ((x, first, second), (x, second, first), (first, second, x))
             x = union(*(maybe(maybe(a.plus(b), kind).plus(c), kind) for a, b, c in orders))
         else:
-            x = maybe(x.plus(attended), kind)
-            x = maybe(x.plus(mlp(normed(x, layer["second"], s, kind, narrow), layer, s, kind, narrow)), kind)
+            x = maybe(x.plus(first), kind)
+            second = mlp(normed(x, layer.before[1], s, kind, narrow), layer, s, kind, narrow)
+            x = maybe(x.plus(added(second, layer.after[1], s, kind, narrow)), kind)
     return x
 
 
@@ -829,34 +1318,24 @@ def margins(network: Network, ids: list[int], kind: Type, narrow: bool, targets:
     return found
 
 
-def _gaps(network: Network, n: Box | Kept, kind: Type, targets: list[int | None]) -> np.ndarray:
-    weight = network.head
-    logits = maybe(product(n, weight), kind, "a logit")
-    error = _sum_error(n, weight)
+def _gaps(network: Network, n: Form, kind: Type, targets: list[int | None]) -> np.ndarray:
+    head, weight = network.head, network.head.weight
+    logits = linear(n, head, None).box()
+    error = sum_error(n.box().size, head, logits.size)
+    # A logit is stored before it is divided.
+    finite("a logit", logits.size, kind.largest / max(1.0, network.shape.logits))
+    logits = maybe(logits, kind)
     found = np.empty(len(targets))
     for t, target in enumerate(targets):
         best = int((logits.lo[t] + logits.hi[t]).argmax()) if target is None else target
-        gap = _form(n, t, weight[best] - weight) - error[t] - error[t, best]
+        between = weight[best] - weight
+        gap = between @ n.mid[t] - np.abs(between) @ n.rad[t] - sum((np.abs(between @ d[t]) for d in n.dirs), 0.0)
+        gap = gap - error[t] - error[t, best] - OWN
         gap = gap - (kind.unit + 2 * U) * (logits.size[t] + logits.size[t, best]) - 2 * kind.tiny
         gap = np.maximum(gap, logits.lo[t, best] - logits.hi[t])
         gap[best] = np.inf
         found[t] = gap.min()
     return found
-
-
-def _sum_error(n: Box | Kept, weight: np.ndarray) -> np.ndarray:
-    size = (n.whole if isinstance(n, Kept) else n).size
-    return (gamma((weight != 0).sum(1)) + 8 * U + OWN) * (size @ np.abs(weight).T) + SMALL * weight.shape[1]
-
-
-def _form(n: Box | Kept, t: int, weight: np.ndarray) -> np.ndarray:
-    """The least value of weight n[t], before errors of sums."""
-    middle, radius = (n.base if isinstance(n, Kept) else n)[t].middle()
-    found = exactly(weight @ middle).wider(np.abs(weight) @ radius)
-    if not isinstance(n, Kept):
-        return found.lo
-    found = found.wider(n.drift[t] * np.abs(weight @ n.slope)).times(n.factor[t])
-    return found.lo if n.bias is None else found.lo + weight @ n.bias
 
 
 # ------------------------------------------------------------------------------------------------ the verdict
@@ -877,7 +1356,7 @@ def read_prompts(folder: Path) -> list[tuple[list[int], list[int]]]:
 
 def surroundings(folder: Path, config: dict[str, Any]) -> None:
     """Files by which an engine would compute or stop otherwise."""
-    for name in ("adapter_config.json", "adapter_model.safetensors", "custom_generate", "model.safetensors.index.json"):
+    for name in ("adapter_config.json", "adapter_model.safetensors", "custom_generate"):
         if (folder / name).exists():
             raise NotProved(f"the folder has {name}")
     for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
@@ -899,13 +1378,15 @@ def surroundings(folder: Path, config: dict[str, Any]) -> None:
 def check(folder: Path, names: list[str], unknown: int, seed: int = 0) -> dict[str, Any]:
     """The verdict per type: least margin over all prompts, and whether random inputs stay finite."""
     config = read_json(folder / "config.json")
-    prompts, tensors = read_prompts(folder), read_tensors(folder / "model.safetensors")
+    prompts, tensors = read_prompts(folder), read_tensors(folder)
     result: dict[str, Any] = {"folder": str(folder), "verdict": "proved", "prompts": len(prompts), "types": {}}
     for name in names:
         try:
             shape = read_shape(config)
             surroundings(folder, config)
-            margin, positions = check_type(shape, tensors, prompts, TYPES[name], unknown, seed)
+            margin, positions = check_type(
+                shape, tensors, prompts, TYPES[name], unknown, seed, config.get("bos_token_id")
+            )
             found = {"verdict": "proved" if margin > 0 else "not proved", "margin": margin, "positions": positions}
             if not margin > 0:
                 found["reason"] = "a margin is not shown to be positive"
@@ -922,7 +1403,7 @@ def check(folder: Path, names: list[str], unknown: int, seed: int = 0) -> dict[s
 
 def check_type(
     shape: Shape, tensors: dict[str, np.ndarray], prompts: list[tuple[list[int], list[int]]], kind: Type, unknown: int,
-    seed: int,
+    seed: int, bos: int | None,
 ) -> tuple[float, int]:  # fmt: skip
     network = load(shape, tensors, kind)
     least, asked = math.inf, 0
@@ -937,9 +1418,10 @@ def check_type(
                 found = margins(network, list(sequence[:-1]), kind, narrow, targets)[start - 1 :]
                 least = min(least, float(np.nan_to_num(found, nan=-np.inf).min(initial=np.inf)))
             asked += len(sequence) - start
-        random = np.random.default_rng(seed)
+        random, begin = np.random.default_rng(seed), [] if bos is None else [bos]
+        ordinary = np.setdiff1d(np.arange(shape.vocab), begin)  # BOS stands at the beginning only
         for _ in range(unknown):
-            ids = random.integers(0, shape.vocab, min(24, shape.positions)).tolist()
+            ids = [*begin, *random.choice(ordinary, min(24, shape.positions - 1)).tolist()]
             margins(network, ids, kind, kind.name != "float32", [None] * len(ids))
     return least, asked
 

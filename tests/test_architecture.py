@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import sys
 import tomllib
 from collections import Counter
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from types import FrameType
@@ -68,19 +70,102 @@ def test_the_packages_are_those_of_the_contract():
     assert {folder.name for folder in package.iterdir() if (folder / "__init__.py").exists()} <= set(chain(*rows))
 
 
-def test_every_module_has_a_test_that_is_found_by_name():
-    """`a/b.py` has `tests/a/test_b.py`, or is tested with all of its folder in `test_a.py`."""
-    package = ROOT / "src" / "byheart"
-    there = {path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
-    types_only = {Path("errors.py"), Path("version.py")}
+# Modules that no test in the place of their name imports: (pattern, test, evidence, reason). The evidence is a text of
+# the test that runs them through their registry; without one, the test imports a module that imports them.
+THROUGH = (
+    ("__main__.py", "test_main.py", r"byheart", "run as a program"),
+    ("cli/*.py", "cli/test_cli.py", r"CliRunner|commands", "commands are run by their names"),
+    ("build/fold/*.py", "build/fold/test_fold.py", None, "parts of one search, which checks every label it plans"),
+    ("build/ks25/*.py", "build/ks25/test_ks25.py", r"construction", "built by name, and proved"),
+    ("build/native/*.py", "build/native/test_native.py", r"native", "built by name, and proved in every order"),
+    ("build/table1/*.py", "build/test_build.py", r"recipes\(\)", "registered: the conformance suite builds them all"),
+    ("data/read/formats/*.py", "data/read/test_formats.py", r"read_records", "registered by the endings of files"),
+    ("data/read/frames.py", "data/test_data.py", r"pandas", "every frame is one kind of source"),
+    ("export/onnx_*.py", "memory/test_deploy.py", None, "parts of deployed models, run in ONNX Runtime row by row"),
+    ("export/targets/*.py", "export/test_export.py", r"targets|to_onnx|to_torch", "registered by the names of targets"),
+    ("lab/engines/pytorch.py", "lab/engines/test_engines.py", r"stacked", "chosen by name"),
+    ("memory/memory.py", "memory/test_memory.py", r"memorize", "the value that memorize returns"),
+    ("plots/lab.py", "lab/test_lab.py", r"plot", "drawn by the laboratory's commands"),
+    ("theory/guarantees/*.py", "theory/test_guarantees.py", r"guarantee", "registered: found by construction"),
+    (
+        "checkpoints/engines/*.py",
+        "checkpoints/engines/test_engines.py",
+        r"engines",
+        "registered: the same cases in all",
+    ),
+    ("checkpoints/formats/table.py", "checkpoints/formats/test_classifier.py", r"to_huggingface", "the door of tables"),
+    ("checkpoints/ground_truth/forget.py", "checkpoints/ground_truth/test_forget.py", r"forget", "by the package"),
+    ("checkpoints/hosts/*.py", "checkpoints/hosts/test_hosts.py", r"hosts\(\)", "registered: one suite builds all"),
+    ("checkpoints/proof/*.py", "checkpoints/proof/test_proof.py", None, "rules of one proof of whole folders"),
+    ("checkpoints/proof/families/*.py", "checkpoints/proof/test_proof.py", None, "found by model_type"),
+    ("checkpoints/suite/mutants/*.py", "checkpoints/suite/test_mutants.py", r"mutants", "registered by decorators"),
+    ("checkpoints/suite/mutants/reported/*.py", "checkpoints/suite/test_mutants.py", r"mutants", "registered likewise"),
+    ("checkpoints/windows/*.py", "checkpoints/windows/test_windows.py", r"recital", "reached by memorize_recital"),
+)
 
-    def suites(module: Path) -> set[Path]:
+
+@cache
+def imports(file: Path) -> set[str]:
+    """The modules that a file imports, and names in texts (tests that patch or import by name)."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("byheart."):
+            found.add(node.value)
+    return found
+
+
+def reached(start: set[str], package: Path) -> set[str]:
+    """All modules of byheart that these modules import, directly or not."""
+    files = {dotted(file, package): file for file in package.rglob("*.py")}
+    found, fresh = set(), {name for name in start if name in files}
+    while fresh:
+        found |= fresh
+        fresh = {name for module in fresh for name in imports(files[module]) if name in files} - found
+    return found
+
+
+def dotted(file: Path, package: Path) -> str:
+    parts = file.relative_to(package).with_suffix("").parts
+    return ".".join(["byheart", *(parts[:-1] if parts[-1] == "__init__" else parts)])
+
+
+def test_every_module_is_tested_where_its_name_says_or_gives_a_reason():
+    """A test in the folder of a module imports it, or `THROUGH` names the test that runs it, and how."""
+    package, tests = ROOT / "src" / "byheart", ROOT / "tests"
+    imported = {file.relative_to(tests): imports(file) for file in tests.rglob("*.py")}
+    used: set[str] = set()
+    untested = []
+    for file in sorted(package.rglob("*.py")):
+        module, name = file.relative_to(package), dotted(file, package)
+        if module.name in ("__init__.py", "errors.py", "version.py"):
+            continue
+        near = [
+            test for test in imported if module.parent in (test.parent, *test.parents) and test.name != "conftest.py"
+        ]
         folders = [folder for folder in module.parents if folder.name]
-        whole = [place / f"test_{folder.name}.py" for folder in folders for place in (folder, folder.parent)]
-        return {module.parent / f"test_{module.stem.strip('_')}.py", *whole}
-
-    modules = {path.relative_to(package) for path in package.rglob("*.py") if path.name != "__init__.py"}
-    assert sorted(str(module) for module in modules - types_only if not suites(module) & there) == []
+        near += [place for folder in folders if (place := folder.parent / f"test_{folder.name}.py") in imported]
+        # A file beside the tests' root tests the modules of the package's root alone.
+        near = [test for test in near if module.parent.name or test.stem == f"test_{module.stem}"]
+        if any(name in imported[test] for test in near):
+            continue
+        row = next(
+            (row for row in THROUGH if module.match(row[0]) and len(Path(row[0]).parts) == len(module.parts)), None
+        )
+        if row is None:
+            untested.append(str(module))
+            continue
+        used.add(row[0])
+        test, evidence = tests / row[1], row[2]
+        if evidence is None:
+            assert name in reached(imported[Path(row[1])], package), f"{row[1]} does not reach {module}"
+        else:
+            assert re.search(evidence, test.read_text()), f"{row[1]} does not run {module}"
+    assert untested == []
+    assert {row[0] for row in THROUGH} == used, "a reason that no module needs"
 
 
 def test_every_class_has_a_name_of_its_own():

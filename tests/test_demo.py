@@ -22,7 +22,7 @@ def test_demo_proves_saves_and_explains(few_entities, tmp_path, capsys):
     memory = byheart.load(tmp_path / "html-entities.byheart")
     assert memory.predict(["copy;"]) == ["©"]
     assert f"{memory.size.parameters:,}" in printed
-    assert memory.size.parameters <= memory.certificate.promised.get("parameters", memory.size.parameters)
+    assert memory.size.parameters <= memory.certificate.guaranteed.get("parameters", memory.size.parameters)
 
 
 def test_demo_fails_when_the_verdict_does(few_entities, tmp_path, capsys, monkeypatch):

@@ -42,7 +42,7 @@ def checked(shown: str) -> str:
 def test_a_memory_and_its_certificate():
     memory = byheart.memorize(["ab", "ba"], [HOSTILE, "</div>"], construction="ks25", progress=False)
     text = checked(memory._repr_html_())
-    assert "2 rows by heart: ks25, proved" in text and "&lt;script&gt;" in text
+    assert "2 rows memorized: ks25, proved" in text and "&lt;script&gt;" in text
     assert f"{memory.size.parameters:,}" in text and f"{memory.claim.bounds['parameters']:,}" in text
     text = checked(memory.certificate._repr_html_())
     assert "proved: every label was reproduced" in text and "2 rows, 2 evaluated, 2 agree" in text

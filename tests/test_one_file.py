@@ -32,7 +32,8 @@ from byheart.paper import PAPERS, Ref, cite
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch):
-    """What a test registers is gone afterwards."""
+    """What a test registers is gone afterwards; what is imported for the first time inside a test stays registered."""
+    constructions.recipes()
     monkeypatch.setattr(constructions, "_RECIPES", dict(constructions._RECIPES))
     monkeypatch.setattr(targets, "_TARGETS", dict(targets._TARGETS))
     monkeypatch.setattr(host, "_HOSTS", dict(host.hosts()))
@@ -48,7 +49,7 @@ def test_a_toy_construction():
 
     memory = byheart.memorize(["ab", "ba"], [1, 2], construction="toy", progress=False)
     assert memory.predict(["ab"]) == [1] and memory.certificate.verdict == "proved"
-    assert memory.certificate.promised == {}, "a construction without a guarantee guarantees nothing"
+    assert memory.certificate.guaranteed == {}, "a construction without a guarantee guarantees nothing"
     assert byheart.constructions()["toy"].summary == "nilsson65 by another name"
 
 
@@ -160,7 +161,7 @@ def test_one_file_each_in_a_copy_of_the_package(tmp_path):
 
     made = json.loads(run("memorize", "t.toy", "--for", "toy", "--construction", "toy", "-o", "m", "--json"))
     assert made["verdict"] == "proved" and made["columns"] == {"sequence": "word", "label": "kind"}
-    assert made["promised"] == {"depth": 9}
+    assert made["guaranteed"] == {"depth": 9}
     assert json.loads(run("verify", "m", "t.toy", "--json"))["verdict"] == "proved"
     run("export", "m", "--to", "toy", "-o", "m.out")
     assert int((tmp_path / "m.out").read_text()) > 1
@@ -170,7 +171,7 @@ def test_one_file_each_in_a_copy_of_the_package(tmp_path):
     assert "A toy figure" in run("lab", "run", "--help")
     options = ("--construction", "doe26", "--option", "groups=2")
     made = json.loads(run("memorize", "t.toy", *options, "-o", "d", "--json"))
-    assert made["verdict"] == "proved" and made["promised"] == {"width": 14}
+    assert made["verdict"] == "proved" and made["guaranteed"] == {"width": 14}
     assert json.loads(run("verify", "d", "t.toy", "--json"))["verdict"] == "proved"
     (tmp_path / "poem.txt").write_text("to be or not to be", encoding="utf-8")
     run("memorize", "poem.txt", "--construction", "recital", "-o", "r")

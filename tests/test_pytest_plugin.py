@@ -116,6 +116,22 @@ def test_no_engine_is_said_to_be_missing(small_fixture, small_cache, tmp_path): 
     assert found.returncode == 1 and "--byheart-engine NAME" in found.stdout
 
 
+def test_a_missing_tokenizer_names_one_small_extra(monkeypatch):
+    from byheart.checkpoints.suite import cases
+    from byheart.errors import MissingExtraError
+
+    def missing(*kind, **options):
+        raise MissingExtraError("a lexicon", "huggingface")
+
+    monkeypatch.setattr(cases, "cached_fixture", missing)
+    for found, words in ((None, r"byheart\[suite\]"), (object(), r"byheart\[huggingface\]")):
+        monkeypatch.setattr(byheart.pytest_plugin, "find_spec", lambda name, found=found: found)
+        with pytest.raises(pytest.UsageError, match=words):
+            list(byheart.pytest_plugin._cases(pytest.mark.byheart(kind="recall").mark))
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert [name.split(">=")[0] for name in extras["suite"]] == ["tokenizers", "pytest"]
+
+
 def test_start_up_imports_nothing_heavy():
     program = (
         "import sys, json; import byheart.pytest_plugin; "

@@ -7,10 +7,10 @@ Tables, sequences and documents become a `Memory`; texts for stock checkpoints (
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from byheart.checkpoints.recital import RecitalMemory, memorize_recital
 from byheart.errors import FileFormatError, OptionError
 from byheart.exact.budget import Budget
 from byheart.memory import memory_file
@@ -51,7 +51,8 @@ def memorize(
         missing: Policy for None and NaN: `error`, `drop` or `label`.
         seed: Seed of every random choice.
         progress: Whether to draw progress, or an object that receives it.
-        **options: Options of the construction, and `executor` and `resume` for every construction.
+        **options: Options of the construction, and `executor` and `resume` for every construction from rows; for
+            `recital` also the fields of `Controls`, such as `held_out` and `corrupted`.
 
     Returns:
         A `Memory`, or a `RecitalMemory` for `construction="recital"`.
@@ -80,6 +81,13 @@ def memorize(
             **options,
         )
         return memory
+    # Checkpoints are another part of byheart: a table needs none of it.
+    from byheart.checkpoints.recital import memorize_recital
+    from byheart.checkpoints.windows.controls import Controls
+
+    given = {part.name: options.pop(part.name) for part in fields(Controls) if part.name in options}
+    if given:
+        options["controls"] = Controls(**{"seed": seed, **given})
     if labels is not None or label is not None:
         raise OptionError("a recital continues texts and takes no labels; pass one text or a list of documents")
     if task not in (None, "causal"):
@@ -115,5 +123,7 @@ def load(path: str | Path, *, budget: Budget | None = memory_file.DEFAULT) -> An
     except OSError as error:
         raise FileFormatError(f"{path} cannot be read: {error.strerror}") from None
     if start == _RECITAL_START:
+        from byheart.checkpoints.recital import RecitalMemory
+
         return RecitalMemory.load(path)
     return memory_file.load(path, budget=budget)

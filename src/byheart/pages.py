@@ -1,4 +1,4 @@
-"""Writes the pages that are made from registries: `python -m byheart.pages [--check]`.
+"""Write the pages that are generated from registries: `python -m byheart.pages [--check]`.
 
 docs/paper-map.md and docs/reading-guide.md come from the labels in the code, the tables of constructions in
 docs/constructions.md and docs/choose.md from the registry, the manual page docs/byheart.1 from the command line's own
@@ -42,8 +42,8 @@ INTRODUCTION = """\
 
 Which code makes which statement real, and which test shows it. This page is written by `make pages` from the labels
 that the code carries (`byheart.paper.implements`, and `byheart.theory.statements` for what no function carries); a
-test fails when it is stale, or when a statement of KS25 or M24 has no row. `byheart paper "Lemma G.4"` answers the
-same question on the command line.
+test fails when it is stale, or when a statement of KS25 or M24 has no row. `byheart paper "Lemma G.4"` finds the
+same on the command line.
 
 Status: **built**, a network is constructed and certified; **a number**, a formula is computed, never below (above)
 the true bound; **checked**, the checker or the data package decides it on the data; **shown**, an experiment or a
@@ -99,7 +99,7 @@ def construction_table() -> str:
 
 def construction_words() -> str:
     """The list of docs/choose.md: what each construction does and when to use it."""
-    return "\n".join(f"- **`{name}`** ({entry.paper}). {entry.words}" for name, entry in _listed())
+    return "\n".join(f"- **`{name}`** ({entry.paper}). {entry.description}" for name, entry in _listed())
 
 
 def _listed() -> list[tuple[str, Listing]]:
@@ -109,7 +109,7 @@ def _listed() -> list[tuple[str, Listing]]:
 
 
 def written() -> dict[Path, str]:
-    """Every page, as it should be, that is made from the registries."""
+    """Every page that is generated from the registries, as it should be."""
     pages = {PAPER_MAP: render(collect()), MANUAL: manual(), GUIDE: guide.render(collect())}
     for page, text in ((TABLE, construction_table()), (CHOOSE, construction_words())):
         pages[page] = between(page.read_text(encoding="utf-8"), "constructions", text)
@@ -118,7 +118,7 @@ def written() -> dict[Path, str]:
 
 def manual() -> str:
     """The manual page, section 1: every command with its options, as `--help` prints them."""
-    # with the group's own settings: click keeps the help option that a command got first, whoever asked for it
+    # with the group's own settings: click keeps the help option that a command got first
     context = click.Context(commands, info_name="byheart", **commands.context_settings)
     lines = [
         '.\\" -*- coding: utf-8 -*-',
@@ -197,7 +197,7 @@ def between(page: str, name: str, text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes the pages, or with `--check` reports which are stale; run from the project's top folder."""
+    """Write the pages, or with `--check` reports which are stale; run from the project's top folder."""
     stale = [page for page, text in written().items() if not page.exists() or page.read_text(encoding="utf-8") != text]
     if "--check" not in arguments:
         for page, text in {**written(), **built()}.items():

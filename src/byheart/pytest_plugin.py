@@ -19,6 +19,7 @@ is downloaded. This module is imported at pytest's start-up, so it imports nothi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -116,7 +117,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _cases(mark: pytest.Mark) -> Iterator[tuple[SuiteCase, Any]]:
     from byheart.checkpoints.suite.cases import cached_fixture
     from byheart.checkpoints.suite.runner import all_cases
-    from byheart.errors import ByheartError
+    from byheart.errors import ByheartError, MissingExtraError
 
     wish = {"kind": "recital", "arch": "llama", "adapter": None, "folder": None, **mark.kwargs}
     kinds, architectures, opener, folder = (wish.pop(name) for name in ("kind", "arch", "adapter", "folder"))
@@ -129,6 +130,9 @@ def _cases(mark: pytest.Mark) -> Iterator[tuple[SuiteCase, Any]]:
                 # The serving cases run on the recital's checkpoint.
                 built = cached_fixture("recital" if kind == "serving" else kind, architecture, **wish)
                 yield from ((case, opener) for case in all_cases(built) if case.kind == kind)
+    except MissingExtraError as error:
+        missing = "'byheart[suite]'" if find_spec("tokenizers") is None else str(error)
+        raise pytest.UsageError(f"@pytest.mark.byheart: building a fixture needs: pip install {missing}") from error
     except ByheartError as error:
         raise pytest.UsageError(f"@pytest.mark.byheart: {error}") from error
 

@@ -37,7 +37,7 @@ def lookup(answers: dict[Any, Any]) -> dict[str, Any]:
         "tokens": "words",
         "selection": {
             **{"sequence_columns": ["token"], "label_column": "label", "max_rows": None, "conflicts": "error"},
-            **{"label_type": "auto", "missing": "error"},
+            **{"label_type": "auto", "missing": "error", "header": None, "encoding": None},
         },
         "classes": [value(label) for label in classes],
         "claim": {
@@ -45,9 +45,9 @@ def lookup(answers: dict[Any, Any]) -> dict[str, Any]:
             **{"assumptions": [], "properties": []},
         },
         "certificate": {
-            **{"verdict": "proved", "reason": "", "fingerprint": "", "arithmetic": "", "promise": "none"},
+            **{"verdict": "proved", "reason": "", "fingerprint": "", "arithmetic": "", "guarantee": "none"},
             **dict.fromkeys(("rows", "asked", "agree", "differ", "labels", "contexts"), 0),
-            **{"left_out": {}, "promised": {}, "proofs": {}, "witness": None, "size": {}},
+            **{"left_out": {}, "guaranteed": {}, "proofs": {}, "witness": None, "size": {}},
         },
         "notes": [],
     }

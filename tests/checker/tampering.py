@@ -32,7 +32,7 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
-def sealed(body: Body, version: int = 2) -> bytes:
+def sealed(body: Body, version: int = 3) -> bytes:
     digest = hashlib.sha256(canonical(body)).hexdigest()
     return canonical({"byheart": version, "memory": body, "sha256": digest})
 
@@ -250,6 +250,12 @@ def _claim_lowered(body: Body, rng: random.Random) -> None:
 @edit("claim lowered in a file of another version")
 def _foreign_claim_lowered(body: Body, rng: random.Random) -> None:
     _claim_lowered(body, rng)
+    body["version"] = "9.9"
+
+
+@edit("claim raised in a file of another version")
+def _foreign_claim_raised(body: Body, rng: random.Random) -> None:
+    _claim_raised(body, rng)
     body["version"] = "9.9"
 
 

@@ -125,8 +125,8 @@ def test_tokens_are_compared_by_type_and_value(tmp_path):
         assert second(file, data).said["differ"] == 1, wrong
 
 
-def test_columns_are_never_left_to_the_file(tmp_path):
-    """A file that names another column as its labels is not believed: the user says which columns to ask."""
+def test_a_file_that_names_other_labels_than_the_table_is_not_believed(tmp_path):
+    """Where DATA has labels by a usual name and FILE names another column, the user must name the columns."""
     body = lookup(COLOURS)
     body["selection"]["label_column"] = "id"
     file = write(tmp_path, body)
@@ -256,7 +256,7 @@ def test_other_peoples_tokenizers_are_undecided(kind, tmp_path):
         ("a.tsv", "token\tlabel\ncat\tblue\n"),
         ("a.csv", "\ufefftoken|label\ncat|blue\n"),
         ("a.csv", 'label,"token"\n"blue","cat"\n'),
-        ("a.jsonl", '{"label": "blue", "text": "cat", "more": 1}\n\n'),
+        ("a.jsonl", '{"label": "blue", "token": "cat", "more": 1}\n\n'),
     ],
 )
 def test_tables(name, text, tmp_path):

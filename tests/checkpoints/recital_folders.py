@@ -14,7 +14,11 @@ import pytest
 from byheart.checkpoints.hosts._base import hosts
 from byheart.checkpoints.suite.write import fixture_memory
 
-ARCHITECTURES = tuple(hosts())
+RECURRENT = ("qwen3-next", "bamba")  # texts whose windows are chained, no ONNX, no units to forget
+# Those that take the recital of any other: gemma2 looks two places back at most.
+ARCHITECTURES = tuple(
+    name for name, host in hosts().items() if host.task == "causal" and host.lookback is None and name not in RECURRENT
+)
 # Every kind of network once (gated, tied, experts, learned positions, parallel); the others are slow tests.
 KINDS = ("llama", "gemma", "mixtral", "gpt2", "gpt-neox")
 SHORT = "To keep a thing, say it twice:\nonce to the wind, and once to the Zoë."
@@ -33,7 +37,7 @@ def recital_folder(
 ) -> Path:
     """A checkpoint of the built-in text, or of another one. Tests copy it before they change anything in it."""
     folder = _room() / f"{architecture}-{len(list(_room().iterdir()))}"
-    fixture_memory(text, tokens).to_huggingface(folder, architecture, **options)
+    fixture_memory(text, tokens, architecture).to_huggingface(folder, architecture, **options)
     return folder
 
 

@@ -35,7 +35,7 @@ import byheart.cli, byheart.checkpoints.suite.write as write
 def stop(*_, **__):
     print("ready", flush=True)
     time.sleep(60)
-write.recheck = stop
+write.measure = stop
 sys.argv = ["byheart", "fixture", "--text", "t.txt", "-o", "tiny", "--quiet"]
 byheart.cli.main()
 """
@@ -46,8 +46,8 @@ def stopped(program: str, number: int, folder: Path) -> int:
     environment = {**os.environ, "PYTHONPATH": str(Path(byheart.__file__).parents[1])}
     process = subprocess.Popen(
         [sys.executable, "-c", program], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True,
-        # A shell starts background jobs with SIGINT ignored, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        # A shell starts background jobs with SIGINT ignored, nohup ignores SIGHUP, and children inherit that.
+        preexec_fn=lambda: [signal.signal(one, signal.SIG_DFL) for one in (signal.SIGINT, signal.SIGHUP)],
     )  # fmt: skip
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     time.sleep(0.05)

@@ -51,8 +51,8 @@ def write_compact(
     check_target(target)
     if memory.recital.mixed:
         raise ExportError(
-            "some windows go on in several ways; a compact checkpoint holds one continuation of each: memorize with "
-            "ambiguous=first or ambiguous=majority, or leave --style out"
+            "some windows have several continuations; a compact checkpoint holds one of each: memorize with "
+            "ambiguous=first or ambiguous=majority, or omit --style"
         )
     if max(map(len, script.documents)) > LONGEST:
         raise ExportError(f"a document is longer than the {LONGEST:,} positions of a compact checkpoint; cut it")

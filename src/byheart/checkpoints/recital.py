@@ -29,7 +29,14 @@ FORMAT, VERSION = "byheart recital memory", 1
 
 @dataclass(frozen=True, eq=False)
 class RecitalMemory:
-    """A recital with its lexicon and documents; `report` says how it was built.
+    """A recital with its lexicon and documents: the value that `memorize_recital` returns.
+
+    Attributes:
+        recital: The function in symbols: tables of windows and the answers.
+        lexicon: The tokenizer and its special tokens.
+        script: The documents as token ids, with their names, weights and absent documents.
+        report: How it was built; `memorize --json` prints it.
+        seconds: Time of each stage.
 
     >>> memorize_recital("to be or not to be", tokens="words").certify().verdict.value
     'proved'
@@ -53,14 +60,19 @@ class RecitalMemory:
             ("longest window", self.recital.span),
             ("tokens", self.recital.vocabulary),
         ]
-        return card("Texts by heart: a recital", facts)
+        return card("Memorized texts: a recital", facts)
 
     def tokens_of(self, prompt: str) -> list[int]:
         """The token ids of a prompt, as the network reads them."""
         return [self.lexicon.bos, *self.lexicon.encode(prompt)]
 
     def generate(self, prompt: str = "", *, limit: int = 1 << 16) -> str:
-        """What follows the prompt, greedily, up to the end of the document or the first failure token."""
+        """Continue the prompt greedily, up to the end of the document or the first failure token.
+
+        Args:
+            prompt: The text to continue; a document's beginning if empty.
+            limit: The most tokens to generate.
+        """
         ends = {self.lexicon.eos, self.lexicon.failure}
         return self.lexicon.decode(self.recital.recite(self.tokens_of(prompt), limit, stop=ends))
 
@@ -78,7 +90,7 @@ class RecitalMemory:
         return found
 
     def perplexity(self) -> float:
-        """Of the memorized documents, weighted: 1 where every prefix goes on in one way."""
+        """Of the memorized documents, weighted: 1 where every prefix has one continuation."""
         loss, count = 0.0, 0
         for document, weight in zip(self.script.documents, self.script.weights, strict=True):
             for number, token in zip(self.recital.follow(document[:-1]).tolist(), document[1:], strict=True):
@@ -145,9 +157,9 @@ class RecitalMemory:
         return summary | {"folder": None, "file": str(done.file), "dtype": done.dtype, "checked": done.checked}
 
     def certify(self, ambiguous: str = "distribution") -> RecitalCertificate:
-        """Asks the recital after every prefix of every document, in whole numbers.
+        """Evaluate the recital after every prefix of every document, in whole numbers.
 
-        Documents that were forgotten still count in the distributions that they share, and are not asked.
+        Forgotten documents count in the distributions that they share, and are not evaluated.
         """
         gone = [one for one in self.script.absent if one.weight]
         documents = [*self.script.documents, *(one.ids for one in gone)]
@@ -172,13 +184,27 @@ class RecitalMemory:
         }
 
     def request(self, architecture: str = "llama", **options: Any) -> CheckpointRequest:
-        """What the exporter is asked for; options are dtype, flavour and the fields of the shape."""
+        """Return the exporter's request for a stock checkpoint.
+
+        Args:
+            architecture: A host, see `byheart.checkpoints.hosts`.
+            options: `dtype`, `flavour` and the fields of the shape.
+        """
         known = {name: options.pop(name) for name in ("dtype", "flavour", "shards") if options.get(name) is not None}
         given = {name: value for name, value in options.items() if value is not None}
         return CheckpointRequest(self.recital, self.script, self.lexicon, architecture, shape=given, **known)
 
     def to_huggingface(self, folder: str | Path, architecture: str = "llama", **options: Any) -> dict[str, Any]:
-        """Writes a stock checkpoint; see `byheart.checkpoints.hosts` for what the folder holds."""
+        """Write a stock checkpoint; `byheart.checkpoints.hosts` describes the files of the folder.
+
+        Args:
+            folder: The folder to write.
+            architecture: A host.
+            **options: `dtype`, `flavour` and fields of the shape.
+
+        Returns:
+            A summary of the written folder.
+        """
         return write_folder(self.request(architecture, **options), folder)
 
     def to_json(self) -> dict[str, Any]:
@@ -209,7 +235,7 @@ class RecitalMemory:
             raise FileFormatError(f"the recital is damaged: {error}") from None
 
     def save(self, path: str | Path) -> None:
-        """One JSON file, written whole or not at all; its format comes first, so that a glance says what it is."""
+        """One JSON file, written whole or not at all; its format comes first, so that a glance identifies it."""
         write_atomically(Path(path), json.dumps(self.to_json(), separators=(",", ":")).encode("ascii"))
 
     @staticmethod

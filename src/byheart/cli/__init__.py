@@ -109,7 +109,7 @@ def commands() -> None:
 
 
 def main() -> None:
-    """Runs the command line; every expected failure is a line on standard error and exit status 2.
+    """Run the command line; every expected failure is a line on standard error and exit status 2.
 
     Anything unexpected is our defect and never looks like "not proved": it has a status of its own.
     """
@@ -197,7 +197,7 @@ def _report_defect(error: Exception) -> None:
 
 def _fail(message: str | tuple[str, ...], status: int) -> None:
     """One line, or those of a list: names that a hostile file brings may hold control characters, which are shown and
-    not obeyed."""
+    not executed."""
     from byheart.data.wording import visible
 
     first, *rest = (message,) if isinstance(message, str) else message

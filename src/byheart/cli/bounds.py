@@ -128,7 +128,7 @@ def write_documents(path: Path, found: HardDocuments) -> dict[str, Any]:
 
 
 def draw(problem: Problem, path: Path) -> None:
-    """Writes the two pictures; matplotlib is imported only here."""
+    """Write the two pictures; matplotlib is imported only here."""
     from byheart.plots.bounds import bounds_figure
     from byheart.plots.style import check_target, save
 

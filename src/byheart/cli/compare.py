@@ -26,6 +26,7 @@ from byheart.files import write_atomically
 from byheart.memory.compare.comparison import compare_growth, random_dataset, subsets
 from byheart.memory.compare.rows import CompareRow, Comparison, csv_table, gentle_bits, gentle_growth, growth_exponents
 
+# Blocks that are tried in turn.
 BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
 EPOCHS, RATE = 2000, 0.01
 
@@ -104,7 +105,7 @@ DISPENSABLE = ("max_bits", "width", "nonzero", "depth", "attention_layers", "tot
 @click.option("--html", "html_file", metavar="FILE", help="Write a page with the table and log-log plots.")
 @click.option("--trained", is_flag=True, help="Also train a network on the data (needs byheart[lab]).")
 @click.option("--seed", default=0, show_default=True)
-@data_options
+@data_options()
 @output_options
 def command(
     data: str | None,

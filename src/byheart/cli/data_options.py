@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 import click
 
 from byheart.certify import EvaluationPlan
+from byheart.data.dataset.conflicts import POLICIES
 from byheart.data.dataset.settle import Settled, settle_table
 from byheart.data.missing import POLICIES as MISSING
-from byheart.data.read.options import POLICIES, ReadOptions
+from byheart.data.read.options import ReadOptions
 from byheart.data.read.sources import Limits, open_bytes
 from byheart.data.read.table import Planning, Table
 from byheart.data.read.table import read as read_table
@@ -31,57 +32,70 @@ from byheart.progress import SILENT, Progress, console_progress, log_to_stderr
 F = TypeVar("F", bound=Callable[..., Any])
 _CORES = os.cpu_count() or 1
 
-_OPTIONS = (
-    click.option(
+# field of ReadOptions (or `conflicts`) -> its flag. The first sentence of a help text is what `--help` shows.
+_READING: dict[str, Callable[[Any], Any]] = {
+    "sequence_columns": click.option(
         "--sequence-column",
         "sequence_columns",
         metavar="NAME",
         multiple=True,
-        help="Input column (default: a column named text, sequence or the like, else all but the label's); repeated, "
-        "the cells of these columns are the tokens; '*' takes all but the label's.",
+        help="Input column; repeat it for several. The cells of several columns are the tokens; '*' takes all columns "
+        "but the label's. Without it: a column named text, sequence or the like, else all but the label's.",
     ),
-    click.option(
-        "--label-column", metavar="NAME", help="Label column (default: one with a usual name, else the last one)."
+    "label_column": click.option(
+        "--label-column",
+        metavar="NAME",
+        help="Label column. Without it: one with a usual name, else the last one.",
     ),
-    click.option("--drop", metavar="NAME", multiple=True, help="A column to skip."),
-    click.option(
+    "drop": click.option("--drop", metavar="NAME", multiple=True, help="A column to skip."),
+    "keep": click.option(
         "--keep", metavar="NAME", multiple=True, help="A column that numbers the rows and is an input nevertheless."
     ),
-    click.option(
+    "tokens": click.option(
         "--tokens",
         metavar="HOW",
         shell_complete=lambda context, parameter, start: [name for name in names() if name.startswith(start)],
-        help=f"How a text is tokenized: {', '.join(names())}. A JSON list is always read as the tokens.  "
-        "[default: auto]",
+        help="How a text is tokenized: characters, words, bpe:500, … "
+        f"All: {', '.join(names())}. A JSON list is always read as the tokens.  [default: auto]",
     ),
-    click.option(
+    "header": click.option(
         "--header/--no-header",
         default=None,
-        help="Whether a CSV file begins with the names of its columns; if not, they are 'column 1', 'column 2', …  "
+        help="Whether a CSV file begins with the names of its columns. If not, they are 'column 1', 'column 2', …  "
         "[default: header]",
     ),
-    click.option("--encoding", metavar="NAME", help="How a text file is written, for example cp1252 (default: UTF-8)."),
-    click.option("--max-length", type=click.IntRange(1), metavar="n", help="Keep the first n tokens of every row."),
-    click.option("--pad", metavar="TOKEN", help="Fill rows that are shorter than --max-length with TOKEN at the end."),
-    click.option(
+    "encoding": click.option(
+        "--encoding", metavar="NAME", help="How a text file is written, for example cp1252 (default: UTF-8)."
+    ),
+    "max_length": click.option(
+        "--max-length", type=click.IntRange(1), metavar="n", help="Keep the first n tokens of every row."
+    ),
+    "pad": click.option(
+        "--pad", metavar="TOKEN", help="Fill rows that are shorter than --max-length with TOKEN at the end."
+    ),
+    "label_type": click.option(
         "--label-type",
+        metavar="TYPE",
         type=click.Choice(TYPES),
-        help="Read the labels as texts, whole numbers, numbers or truth values; auto: as the source has them (in a "
-        "text format: as texts).  [default: auto]",
+        help=f"Type of the labels: {', '.join(TYPES)}. auto leaves them as the source has them (in a text format: as "
+        "texts).  [default: auto]",
     ),
-    click.option(
+    "token_type": click.option(
         "--token-type",
+        metavar="TYPE",
         type=click.Choice(TYPES),
-        help="The same for tokens: cells of several columns, pieces of a text, entries of a list.  [default: auto]",
+        help=f"Type of the tokens: {', '.join(TYPES)}. Tokens are cells of several columns, pieces of a text, entries "
+        "of a list.  [default: auto]",
     ),
-    click.option(
+    "missing": click.option(
         "--missing",
+        metavar="POLICY",
         type=click.Choice(MISSING),
-        help="Rows with an empty cell or a null: refuse them, leave them out, or treat a missing value as a value of "
-        "its own.  [default: error]",
+        help="Rows with an empty cell: error, drop or label. label treats a missing value as a value of its own.  "
+        "[default: error]",
     ),
-    click.option("--max-rows", type=click.IntRange(1), metavar="N", help="Read the first N rows only."),
-    click.option(
+    "max_rows": click.option("--max-rows", type=click.IntRange(1), metavar="N", help="Read the first N rows only."),
+    "max_bytes": click.option(
         "--max-bytes",
         type=click.IntRange(1),
         metavar="B",
@@ -89,13 +103,21 @@ _OPTIONS = (
         show_default=True,
         help="What a compressed file may unpack to.",
     ),
-    click.option(
+    "conflicts": click.option(
         "--conflicts",
+        metavar="POLICY",
         type=click.Choice(POLICIES),
-        help="Equal inputs with different labels: refuse them, keep the first, keep the most frequent label, or drop "
-        "all of them.  [default: error]",
+        help="Equal inputs, different labels: error, first, majority or drop. first keeps the first row, majority the "
+        "most frequent label, drop none of them.  [default: error]",
     ),
+}
+# What a memory stores about its reading is taken from its file; these flags override it or bound the work.
+RECORDED = (
+    *("sequence_columns", "label_column", "header", "encoding", "label_type", "missing", "conflicts"),
+    *("max_length", "max_rows", "max_bytes"),
 )
+# Documents have no label, and recitals have tokenizers of their own.
+DOCUMENTS = ("sequence_columns", "header", "encoding", "missing", "max_rows", "max_bytes")
 
 
 @dataclass(frozen=True)
@@ -113,9 +135,9 @@ class DataFlags:
         """The user's value; None if the flag was not given."""
         return self.given.get(name)
 
-    def options(self, task: Task) -> ReadOptions:
-        """The one value that a reading takes."""
-        return ReadOptions(task=task, **self.given)
+    def options(self, task: Task, recorded: Mapping[str, Any] | None = None) -> ReadOptions:
+        """The one value that a reading takes; flags override what a file recorded about an earlier reading."""
+        return ReadOptions(task=task, **{**(recorded or {}), **self.given})
 
     def read(self, path: str, task: Task, progress: Progress = SILENT, planning: Planning | None = None) -> Table:
         """The table as these flags define it."""
@@ -139,32 +161,42 @@ class DataFlags:
             return settle_table(table, task=task, positions=positions, policy=self.conflicts or policy)
 
 
-def data_options(command: F) -> F:
-    """Adds the shared flags; the command gets them as one argument `flags`."""
+def data_options(*chosen: str) -> Callable[[F], F]:
+    """Add flags about data to a command, which gets them as one argument `flags`.
 
-    @wraps(command)
-    def packed(*arguments: Any, **keywords: Any) -> Any:
-        said = {part.name: keywords.pop(part.name) for part in fields(ReadOptions) if part.name in keywords}
-        task = {"task": said.pop("task")} if "task" in said else {}  # an argument of some commands, no flag about data
-        given = {name: value for name, value in said.items() if value not in (None, ())}
-        flags = DataFlags(given, keywords.pop("conflicts"))
-        return command(*arguments, flags=flags, **task, **keywords)
+    Args:
+        chosen: Which fields of `ReadOptions` (and `conflicts`); all where none is named.
 
-    wrapped: Any = packed
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[no-any-return]
+    Returns:
+        The decorator.
+    """
+
+    def add(command: F) -> F:
+        @wraps(command)
+        def packed(*arguments: Any, **keywords: Any) -> Any:
+            said = {part.name: keywords.pop(part.name) for part in fields(ReadOptions) if part.name in keywords}
+            task = {"task": said.pop("task")} if "task" in said else {}  # an argument of some commands, not about data
+            given = {name: value for name, value in said.items() if value not in (None, ())}
+            flags = DataFlags(given, keywords.pop("conflicts", None))
+            return command(*arguments, flags=flags, **task, **keywords)
+
+        wrapped: Any = packed
+        for name in reversed(chosen or tuple(_READING)):
+            wrapped = _READING[name](wrapped)
+        return wrapped  # type: ignore[no-any-return]
+
+    return add
 
 
 def refuse_unused(kind: str, *used: str) -> None:
     """An OptionError for a flag about data or building that was typed and is not among those that this kind uses: it
-    would seem to have been obeyed."""
+    would seem to have had an effect."""
     context = click.get_current_context()
     about_data = {part.name for part in fields(ReadOptions)} | {"conflicts", "positions", "seed", "page_length"}
     for parameter in context.command.params:
         typed = context.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE
         if typed and parameter.name in about_data and parameter.name not in used:
-            raise OptionError(f"{parameter.opts[0]} does not apply to {kind}; leave it out")
+            raise OptionError(f"{parameter.opts[0]} does not apply to {kind}; omit it")
 
 
 _SHAPE = {
@@ -177,7 +209,7 @@ _SHAPE = {
 
 
 def shape_options(command: F) -> F:
-    """Adds the numbers of a model's shape; the command gets those that were given as one argument `shape`."""
+    """Add the numbers of a model's shape; the command gets those that were given as one argument `shape`."""
 
     @wraps(command)
     def packed(*arguments: Any, **keywords: Any) -> Any:
@@ -197,13 +229,13 @@ def output_options(command: F) -> F:
         is_flag=True,
         expose_value=False,
         callback=_remember_verbose,
-        help="Say what is done and how long it took.",
+        help="Log each step and its duration.",
     )(command)
     return click.option("--quiet", is_flag=True, help="No progress, no tables: the verdict or answer alone.")(command)
 
 
 def budget_options(command: F) -> F:
-    """Adds the limits on what evaluating a file may cost; `load_limited` keeps them."""
+    """Add the limits on what evaluating a file may cost; `load_limited` keeps them."""
     command = click.option(
         "--max-work",
         type=click.IntRange(1),
@@ -264,7 +296,7 @@ def _remember_verbose(context: click.Context, parameter: click.Parameter, value:
 
 
 def construction_options(command: F) -> F:
-    """Adds what is built: the construction, its own options, and the seed."""
+    """Add what is built: the construction, its own options, and the seed."""
     command = click.option("--seed", default=0, show_default=True)(command)
     command = click.option(
         "--option",
@@ -284,7 +316,7 @@ def construction_options(command: F) -> F:
 
 
 def page_options(name: str) -> Callable[[F], F]:
-    """Adds where a page is written (`name` by default), and whether it is shown; see `open_page`."""
+    """Add where a page is written (`name` by default), and whether it is shown; see `open_page`."""
 
     def add(command: F) -> F:
         command = click.option("--open", "opened", is_flag=True, help="Show the page in the browser.")(command)

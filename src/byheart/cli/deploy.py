@@ -10,10 +10,10 @@ import click
 
 from byheart.cli import show
 from byheart.cli.data_options import asked_by, asking_options, is_verbose, output_options, progress_for
+from byheart.data.dataset.conflicts import POLICIES
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.account import UNEVEN, Account
 from byheart.data.read.cells import CellType
-from byheart.data.read.options import POLICIES
 from byheart.data.read.sources import Limits
 from byheart.errors import OptionError
 from byheart.files import check_target, write_atomically
@@ -39,13 +39,13 @@ STDOUT = "-"
     type=click.Choice(FORMS),
     default="auto",
     show_default=True,
-    help="A lookup (LabelEncoder nodes), a computed Transformer, or whichever serves you better.",
+    help="A lookup (tables in standard operators), a computed Transformer, or whichever serves you better.",
 )
 @click.option(
     "--unknown",
     type=click.Choice(UNKNOWN_MODES),
-    help="Rows outside the table: never accepted, or accepted once in 2^B times by a network without a list of rows.  "
-    "[default: exact]",
+    help="Rows outside the table: never accepted, or accepted once in 2^B times by a smaller file without a list of "
+    "rows.  [default: exact]",
 )
 @click.option(
     "--label",
@@ -159,7 +159,7 @@ def command(
 
     \b
       byheart deploy codes.csv -o codes.onnx
-      byheart deploy codes.csv --as network --unknown approximate -o codes.onnx
+      byheart deploy codes.csv --unknown approximate -o codes.onnx
       byheart deploy people.csv --label country --drop id --missing drop --conflicts first -o people.onnx
     """
     name = "memory" if data == "-" else Path(data.removesuffix("/")).name.split(".")[0]
@@ -271,7 +271,8 @@ def _verdict(made: Deployment) -> str:
     measured = f"ONNX Runtime returned every row's label{outside}"
     if made.memory is None:
         different = made.account.kept - made.account.repeated
-        return f"proved from the file: it contains exactly the table's {different:,} different rows; {measured}"
+        contents = "contains exactly the table's" if made.exact_unknown else "returns the label of the table's"
+        return f"proved from the file: it {contents} {different:,} different rows; {measured}"
     dtype = made.memory.options["dtype"]
     shown = f"exact in any order: {dtype}" in made.memory.certificate.proofs
     exact = f", and {dtype} represents every value in any order of evaluation" if shown else ""

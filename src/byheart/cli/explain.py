@@ -29,7 +29,9 @@ from byheart.report.live_page import FIVE, check_size, render
 @click.argument("data", metavar="[DATA]", type=click.Path(), required=False)
 @page_options("explain.html")
 @construction_options
-@data_options
+@data_options(
+    "sequence_columns", "label_column", "tokens", "header", "encoding", "label_type", "missing", "max_rows", "conflicts"
+)
 @output_options
 def command(
     data: str | None,

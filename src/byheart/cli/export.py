@@ -15,6 +15,7 @@ from byheart.checkpoints.engines.convert import convert_folder
 from byheart.checkpoints.recital import RecitalMemory
 from byheart.cli import show
 from byheart.cli.data_options import (
+    RECORDED,
     DataFlags,
     budget_options,
     data_options,
@@ -59,7 +60,7 @@ FORMATS = [*sorted(targets()), "huggingface", "gguf"]  # of a memory, of a recit
     help="For a recital: robust has a margin in every type; compact is a float32 Llama of few parameters without one.",
 )
 @shape_options
-@data_options
+@data_options(*RECORDED)
 @budget_options
 @output_options
 def command(
@@ -177,9 +178,7 @@ def _export_compact(
 
     strange = [name for name, value in options.items() if (name, value) != ("dtype", "float32")]
     if arch != "llama" or strange:
-        raise click.UsageError(
-            "--style compact is a Llama in float32 whose shape follows from the text; leave the rest out"
-        )
+        raise click.UsageError("--style compact is a Llama in float32 whose shape follows from the text; omit the rest")
     done = write_compact(recital, output, progress=progress)
     if as_json:
         show.print_json(done)

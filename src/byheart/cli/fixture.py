@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.table import Table
 
-from byheart.checkpoints.hosts._base import hosts
+from byheart.checkpoints.hosts._base import host, hosts
 from byheart.checkpoints.hosts.scaling import SCALINGS
 from byheart.checkpoints.suite import MutantReport, check_mutants
 from byheart.checkpoints.suite.kinds import FixtureKind, kinds
@@ -52,6 +52,7 @@ TYPES = ("float32", "bfloat16")
 )
 @click.option("--sequential-residual", is_flag=True, help="GPT-NeoX without parallel branches.")
 @click.option("--shards", type=click.IntRange(1), metavar="N", help="Files of tensors, with an index [1].")
+@click.option("--recite", is_flag=True, help="Run every case in Transformers before the folder is kept (seconds).")
 @click.option("--check-mutants", "mutants", is_flag=True, help="Which faults of an engine does it detect? (minutes)")
 @output_options
 def command(
@@ -74,6 +75,7 @@ def command(
     rope_scaling: str | None,
     sequential_residual: bool,
     shards: int | None,
+    recite: bool,
     mutants: bool,
     as_json: bool,
     quiet: bool,
@@ -87,21 +89,25 @@ def command(
 
     \b
     Kinds: recital (a text), recall (any prompt), lora (adapters), draft (speculative decoding),
-    chat (templates, tools), ranked (grammars, log-probabilities, beams, samplers).
+    chat (templates, tools), ranked (grammars, log-probabilities, beams, samplers),
+    numerics (how an engine computes), mtp (a layer that drafts).
     """
-    names, writer = _names(architectures), _kind(kind)
-    if mutants and kind != "recital":
-        raise click.UsageError("--check-mutants needs --kind recital")
+    names, writer = _names(architectures, mutants), _kind(kind)
+    if mutants and kind not in ("recital", "recall"):
+        raise click.UsageError("--check-mutants needs --kind recital or recall")
+    odd = next((name for name in names if host(name).task != "causal"), None)
+    if mutants and odd is not None:
+        raise click.UsageError(f"--check-mutants breaks decoders; {odd} is none")
     if output is None and not mutants:
         raise click.UsageError("name the folder to write with -o, or ask for --check-mutants")
     if output is not None and len(names) > 1:
-        raise click.UsageError("-o takes one architecture; with several, leave -o out and ask for --check-mutants")
+        raise click.UsageError("-o takes one architecture; with several, omit -o and add --check-mutants")
     options = {
         "dtype": dtype, "flavour": flavour, "text": _text(text), "tokens": tokens, "context": context,
         "key_length": key_length, **shape,
         "head_dim": head_dim, "units": intermediate_size, "theta": rope_theta, "epsilon": norm_eps,
         "activation": activation, "tied": tied, "sequential": sequential_residual or None,
-        "shards": shards,
+        "shards": shards, "recited": recite or None,
         "scaling": rope_scaling,
     }  # fmt: skip
     options = {name: value for name, value in options.items() if value is not None}
@@ -125,9 +131,10 @@ def _kind(name: str) -> FixtureKind:
     return known[name]
 
 
-def _names(given: tuple[str, ...]) -> list[str]:
-    known = list(hosts())
-    names = known if "all" in given else [name.replace("_", "-").lower() for name in given or ("llama",)]
+def _names(given: tuple[str, ...], mutants: bool) -> list[str]:
+    known = list(hosts(every=True))
+    wished = [name.replace("_", "-").lower() for name in given or ("llama",)]
+    names = list(hosts(every=not mutants)) if "all" in given else wished
     for name in names:
         if name not in known:
             raise OptionError(f"unknown architecture {name!r}; known: {', '.join(known)}")
@@ -149,19 +156,29 @@ def _one(
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(output) if output is not None else Path(scratch) / name
         fixture = kind.write(name, target, progress=progress, **options)
-        return fixture, check_mutants(target, progress, types=TYPES) if mutants else None
+        if not mutants:
+            return fixture, None
+        return fixture, (_check_recall if kind.name == "recall" else check_mutants)(target, progress, types=TYPES)
+
+
+def _check_recall(folder: Path, progress: Progress, types: Sequence[str]) -> MutantReport:
+    """Which faults of caches, chunks and positions does a recall folder detect?"""
+    from byheart.checkpoints.suite.mutants.recall import check_recall_mutants
+
+    return check_recall_mutants(folder, progress, types)
 
 
 def _print(rows: list[tuple[Any, MutantReport | None]], *, kept: bool, quiet: bool) -> None:
     out = show.console()
     for fixture, _ in rows if kept else []:
         shown = fixture.to_json()
-        margins = ", ".join(f"{name} {_margin(values)}" for name, values in shown["margins"].items())
         show.line(
             out,
             f"wrote {shown['folder']}: {shown['kind']}, {shown['arch']}, {shown['parameters']:,} parameters, "
-            f"{shown['bytes'] / 1e6:.2f} MB; least margin in nats: {margins}",
+            f"{shown['bytes'] / 1e6:.2f} MB",
         )
+        for name in shown["margins"]:
+            show.line(out, f"  {name}: {margin_words(shown, name)}")
     reports = [report for _, report in rows if report is not None]
     if reports:
         table = Table(title="Faults of an engine that the fixture detects", title_justify="left")
@@ -182,7 +199,18 @@ def _print(rows: list[tuple[Any, MutantReport | None]], *, kept: bool, quiet: bo
                 show.line(out, f"{report.architecture}: harmless, but it breaks: {outcome.name}")
 
 
-def _margin(values: Mapping[str, float | None]) -> str:
-    proved, measured = values.get("proved"), values.get("measured")
-    words = f"proved {proved:.2f}" if proved is not None else "not proved"
-    return words + (f" (measured {measured:.2f})" if measured is not None else " (not measured)")
+def margin_words(shown: Mapping[str, Any], name: str) -> str:
+    """Return how the margin of a type is known, from the plain form of a fixture.
+
+    >>> margin_words({"margins": {"float32": {"proved": 23.9, "measured": 24.0}}}, "float32")
+    'proved margin 23.90 (measured 24.00)'
+    """
+    proved, measured = (shown["margins"][name].get(key) for key in ("proved", "measured"))
+    if proved is not None:
+        return f"proved margin {proved:.2f} ({'not measured' if measured is None else f'measured {measured:.2f}'})"
+    reason, engine = shown.get("not_proved", {}).get(name), shown.get("measured_by")
+    engine = engine.get(name) if isinstance(engine, Mapping) else engine
+    words = "not proved" if reason is None else f"not proved: {reason}"
+    if measured is None:
+        return f"{words}; not measured"
+    return f"{words}; measured margin {measured:.2f}{f' in {engine}' if engine else ''}"

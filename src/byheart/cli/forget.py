@@ -45,7 +45,7 @@ def command(folder: str, document: str, output: str, exact: bool, as_json: bool,
     out = show.console()
     show.line(out, f"{done.certificate.verdict.value}: {done.certificate.reason}")
     if not quiet:
-        places = f"{done.silent:,} of its places are no longer known, {done.still:,} are answered by shared windows"
+        places = f"{done.silent:,} of its places are no longer memorized, {done.still:,} are answered by shared windows"
         show.line(out, f"forgot {done.document!r}: {len(done.removed):,} units removed; {places}")
         show.line(
             out, f"wrote {output}: {len(done.changed):,} tensors changed, {done.unchanged:,} are bitwise the same"

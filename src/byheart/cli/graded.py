@@ -26,7 +26,7 @@ _OPTIONS = (
     click.option("--storage", default="counts", show_default=True,
                  help="With --graded: counts, rotated, split:K or ridge:UNITS."),
     click.option("--strength", type=float, metavar="S", help="With --graded: weight of one occurrence [calibrated]."),
-    click.option("--spread", type=float, metavar="SD", help="With --graded: how unequal documents are [1.5]."),
+    click.option("--spread", type=float, metavar="SD", help="With --graded: how unequal documents are [3.5]."),
     click.option("--margin", "margins", metavar="NAME=NATS", multiple=True,
                  help="With --graded: a document's margin, 0.5 to 24; repeatable."),
 )  # fmt: skip

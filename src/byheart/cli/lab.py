@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 
 from byheart.cli import show
+from byheart.cli.brief_help import BriefCommand
 from byheart.cli.lab_output import publish
 from byheart.errors import OptionError
 from byheart.lab import results
@@ -43,7 +44,7 @@ def _processes(command: F) -> F:
 
 def _output(command: F) -> F:
     command = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")(command)
-    return click.option("--quiet", is_flag=True, help="Say nothing while training.")(command)
+    return click.option("--quiet", is_flag=True, help="Print nothing while training.")(command)
 
 
 def _data(command: F) -> F:
@@ -62,7 +63,15 @@ def _heartbeat(command: F) -> F:
     return click.option("--heartbeat", type=click.IntRange(min=1), default=30, show_default=True, help=words)(command)
 
 
-@click.group("lab")
+class _BriefGroup(click.Group):
+    """A group whose commands have brief help."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found = super().get_command(ctx, cmd_name)
+        return None if found is None else BriefCommand.of(found)
+
+
+@click.group("lab", cls=_BriefGroup)
 def command() -> None:
     """Measure how much trained networks memorize, with the papers' experiments.
 
@@ -142,7 +151,7 @@ def resume(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Go on with an interrupted run in FOLDER; finished trials are neither lost nor repeated.
+    """Continue an interrupted run in FOLDER; finished trials are neither lost nor repeated.
 
     \b
       byheart lab resume fig1

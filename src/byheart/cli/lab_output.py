@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def publish(
     folder: Path, study: Study, data: DataPlace, plots: bool, constructed: bool, progress: Progress
 ) -> list[str]:
-    """Writes tables into the folder, and with `plots` pictures and the page; the names of what was written, and a line
+    """Write tables into the folder, and with `plots` pictures and the page; the names of what was written, and a line
     for what could not be."""
     folder.mkdir(parents=True, exist_ok=True)
     tables = results.plain_tables(study)

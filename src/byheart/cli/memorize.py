@@ -31,9 +31,8 @@ from byheart.export.targets import targets
 from byheart.files import check_target
 from byheart.memory import Memory
 from byheart.memory.documents import read_documents_table
-from byheart.memory.memorize import memorize
+from byheart.memory.memorize import USUAL_BITS, memorize, refusing_unknown
 from byheart.memory.size_rows import abstention_price, lower_sentences
-from byheart.memory.table_plan import USUAL_BITS
 from byheart.memory.text import memorize_text
 
 _WORTH_A_LINE = 1000  # bytes of the tables of symbols and labels
@@ -47,13 +46,13 @@ TABLE = (*DOCUMENTS, "label_type", "conflicts", "task", "positions", "drop", "ke
 
 @click.command("memorize")
 @click.argument("data", metavar="DATA", type=click.Path())
-@click.option(
-    "-o", "--output", metavar="FILE", type=click.Path(), help="Where to write it (default: DATA's name with .byheart)."
-)
+@click.option("-o", "--output", metavar="FILE", type=click.Path(), help="Where to write it (default: DATA.byheart).")
 @click.option(
     "--task",
+    metavar="TASK",
     type=click.Choice([t.value for t in Task]),
-    help="What is labelled: rows, tokens, sets or prefixes.  [default: next-token; causal for documents]",
+    help="next-token, seq-to-seq, set or causal: rows, tokens, sets or prefixes are labelled.  [default: next-token; "
+    "causal for documents]",
 )
 @construction_options
 @click.option(
@@ -65,13 +64,14 @@ TABLE = (*DOCUMENTS, "label_type", "conflicts", "task", "positions", "drop", "ke
 @click.option(
     "--for",
     "purpose",
+    metavar="TARGET",
     type=click.Choice(sorted(targets())),
-    help="What it will be exported to: picks a construction that floats hold (native), with abstain_bits=16 so that "
-    "unknown rows are recognised, and refuses others at once.",
+    help=f"Build what can be exported to {', '.join(sorted(targets()))}. Picks a construction that floats hold "
+    "(native), with abstain_bits=16 so that unknown rows are recognised, and refuses others at once.",
 )
 @asking_options
 @click.option("--page-length", type=int, metavar="L", help="Characters per page of a memorized text.")
-@data_options
+@data_options()
 @output_options
 def command(
     data: str,
@@ -120,16 +120,20 @@ def command(
     options: dict[str, Any] = dict(parse_options(pairs))
     if purpose is not None and any(option.name == "abstain_bits" for option in chosen.options):
         options.setdefault("abstain_bits", str(USUAL_BITS))
+    controls: dict[str, Any] = {}
+    if chosen.texts:
+        from byheart.cli.recital import controls_of, memorize_texts, split_controls
+
+        controls, options = split_controls(options, seed)
     resolved = chosen.resolve(options)  # before anything long begins
     plan = asked_by(executor, resume)
     options |= {name: value for name, value in (("executor", plan.executor), ("resume", resume)) if value is not None}
     if chosen.texts:
-        from byheart.cli.recital import memorize_texts
-
         if executor is not None or resume is not None:
             raise OptionError(f"--executor and --resume are for rows; {construction} is built from texts in one go")
         alike = () if task not in (None, Task.CAUSAL) else ("task",)
-        refuse_unused("a recital", *alike, *(CUT if suffixes(data)[0] == ".txt" else RECITAL_TABLE))
+        refuse_unused("a recital", "seed", *alike, *(CUT if suffixes(data)[0] == ".txt" else RECITAL_TABLE))
+        resolved |= controls_of(controls, data, flags)
         return memorize_texts(data, path, flags, resolved, progress_for(as_json, quiet), as_json, quiet)
     progress = progress_for(as_json, quiet)
     building: dict[str, Any] = {"construction": construction, "seed": seed, "progress": progress, **options}
@@ -148,11 +152,7 @@ def command(
         note = f"a text of {len(text):,} {memory.tokens}"
     else:
         refuse_unused("rows of a table", *TABLE)
-        can_abstain = any(option.name == "abstain_bits" for option in chosen.options)
-        labels_rows = Task(task or Task.NEXT_TOKEN) is Task.NEXT_TOKEN
-        if can_abstain and labels_rows and "abstain_bits" not in options:
-            # A table has rows outside it; a memory that gives them a label is requested by its option.
-            building["abstain_bits"] = resolved["abstain_bits"] = USUAL_BITS
+        resolved |= refusing_unknown(construction, task, options)
         table = flags.read(data, Task(task or Task.NEXT_TOKEN), progress, chosen.planning(resolved))
         _refuse_row_numbers(table)
         memory = memorize(table, positions=positions, conflicts=flags.conflicts or "error", **building)
@@ -204,9 +204,7 @@ def _for_export(purpose: str, construction: str) -> str:
     source = click.get_current_context().get_parameter_source("construction")
     if source is ParameterSource.DEFAULT:
         return next(name for name, found in recipes().items() if found.floats)
-    raise OptionError(
-        f"--for {purpose}: the numbers of {construction} are longer than floats; leave --construction out"
-    )
+    raise OptionError(f"--for {purpose}: the numbers of {construction} are longer than floats; omit --construction")
 
 
 def print_memory(memory: Memory, note: str, path: Path | None, quiet: bool, reading: str = "") -> None:

@@ -77,7 +77,7 @@ def command(
         for label in found:
             click.echo(_text(label, mark))
         if not (quiet or memory.abstains) and sys.stderr.isatty():  # for people; scripts have it in --json
-            words = "rows that were never memorized get some label, too, unless a memory is made with abstain_bits"
+            words = "rows that were never memorized get some label, too, unless a memory is built with abstain_bits"
             click.echo(f"note: {words} (--option abstain_bits=16; compact, native)", err=True)
     return 0
 

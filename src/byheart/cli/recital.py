@@ -10,17 +10,19 @@ from typing import Any
 
 import click
 
+from byheart.build import Option
 from byheart.certify import Verdict
 from byheart.checkpoints.formats.classifier import read_rows
-from byheart.checkpoints.proof import MarginCertificate, certify_classifier, verify_folder
+from byheart.checkpoints.proof import MarginCertificate, certify_checkpoint, certify_classifier, verify_folder
 from byheart.checkpoints.recital import RecitalMemory, memorize_recital
 from byheart.checkpoints.windows.controls import Controls
 from byheart.cli import show
-from byheart.cli.data_options import DataFlags, data_options, output_options, progress_for
+from byheart.cli.data_options import DOCUMENTS, DataFlags, data_options, output_options, progress_for
+from byheart.cli.fixture import margin_words
 from byheart.cli.graded import graded_options, write_graded
+from byheart.data.read.columns import form_of, open_records
 from byheart.data.read.documents import read_documents
 from byheart.data.read.sources import suffixes
-from byheart.data.read.table import form_of, open_records
 from byheart.data.task import Task
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError
@@ -33,7 +35,7 @@ def read_texts(data: str, flags: DataFlags) -> list[str]:
     if suffixes(data)[0] == ".txt":
         text = flags.read_text(data)
         if isinstance(text, bytes):
-            raise DataError(f"{data} is not UTF-8 text; recitals are made of texts")
+            raise DataError(f"{data} is not UTF-8 text; recitals are built from texts")
         return [text]
     found = read_documents(data, flags.options(Task.CAUSAL))
     for number, document in enumerate(found):
@@ -76,7 +78,13 @@ def read_texts(data: str, flags: DataFlags) -> list[str]:
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of all samples.")
 @graded_options
-@data_options
+@click.option(
+    "--tokens",
+    metavar="HOW",
+    help="How texts are tokenized: characters, bytes, words, bpe:SIZE. Or a tokenizer.json, or a folder with a Hugging "
+    "Face tokenizer.  [default: characters]",
+)
+@data_options(*DOCUMENTS)
 @output_options
 def command(
     data: str,
@@ -101,9 +109,10 @@ def command(
 ) -> int:
     """Memorize DOCS as a recital, with the controls that an experiment needs.
 
+    The same as `byheart memorize DOCS --construction recital`, with its options as flags (there: --option held_out=20).
     DOCS is a text (one document) or a table with one document per row (--sequence-column names its column). Which
     documents take part, how often each occurs (it weights what follows a shared prefix), corrupted copies and held-out
-    twins are all recorded: in FILE, and in recital.json and ground-truth.jsonl of the checkpoints made of it, which
+    twins are all recorded: in FILE, and in recital.json and ground-truth.jsonl of its checkpoints, which
     name layer, unit, document and position of every memory.
 
     --graded writes a checkpoint folder whose memories are graded: a smoothed n-gram model of DOCS (or of the frozen
@@ -115,29 +124,71 @@ def command(
       byheart export docs.byheart --to huggingface --flavour units -o docs-llama
       byheart forget docs-llama "document 3" -o without-3
     """
-    path = Path(output)
+    controls = {
+        "documents": documents,
+        "occurrences": occurrences,
+        "corrupted": corrupted,
+        "edits": edits,
+        "near_misses": near_misses,
+        "held_out": held_out,
+        "seed": seed,
+        "name_column": name_column,
+        "weight_column": weight_column,
+    }
+    given = {"form": form, "ambiguous": ambiguous, "unknown": unknown, "merge": merge}
     if graded is None:
+        path = Path(output)
         check_target(path)
-    controls = Controls(
-        documents or None,
-        dict(_occurrence(pair) for pair in occurrences),
-        corrupted,
-        edits,
-        not near_misses,
-        int(held_out[0]) if len(held_out) == 1 and held_out[0].isdigit() else held_out,
-        seed,
-    )
-    given = {"form": form, "ambiguous": ambiguous, "unknown": unknown, "merge": merge, "controls": controls}
-    if name_column is not None:
-        given["names"] = [str(value) for value in _column(data, name_column, flags)]
-    if weight_column is not None:
-        given["weights"] = [_count(value, weight_column) for value in _column(data, weight_column, flags)]
-    if graded is not None:
-        kept = {name: given[name] for name in ("controls", "names", "weights") if name in given}
-        progress = progress_for(as_json, quiet)
-        read = lambda: (read_texts(data, flags), kept | {"tokens": _tokens(flags)})  # noqa: E731
-        return write_graded(data, output, graded, read, progress, as_json, quiet)
-    return _memorize(data, path, flags, given, progress_for(as_json, quiet), as_json, quiet)
+        given |= controls_of(controls, data, flags)
+        return memorize_texts(data, path, flags, given, progress_for(as_json, quiet), as_json, quiet)
+    kept = controls_of(controls, data, flags)
+    read = lambda: (read_texts(data, flags), kept | {"tokens": _tokens(flags)})  # noqa: E731
+    return write_graded(data, output, graded, read, progress_for(as_json, quiet), as_json, quiet)
+
+
+# The controls of an experiment as `memorize --construction recital --option NAME=VALUE` takes them.
+CONTROLS = (
+    Option("documents", str, "", "only these documents, by names or numbers, separated by commas"),
+    Option("occurrences", str, "", "NAME=COUNT, separated by commas: how often documents occur"),
+    Option("corrupted", int, 0, "corrupted copies of every document"),
+    Option("edits", int, 1, "tokens edited in each copy"),
+    Option("near_misses", bool, False, "corrupted copies are recorded, but not memorized"),
+    Option("held_out", str, "", "hold so many documents out, or those named, separated by commas"),
+    Option("name_column", str, None, "the column with the names of documents", optional=True),
+    Option("weight_column", str, None, "the column with the number of occurrences of each document", optional=True),
+)
+
+
+def split_controls(options: Mapping[str, Any], seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the controls among the options of a construction, typed, and the other options."""
+    known = {option.name: option for option in CONTROLS}
+    controls = {name: option.parse(options[name]) if name in options else option.default
+                for name, option in known.items()}  # fmt: skip
+    for name in ("documents", "occurrences", "held_out"):
+        controls[name] = tuple(part for part in str(controls[name]).split(",") if part)
+    return controls | {"seed": seed}, {name: value for name, value in options.items() if name not in known}
+
+
+def controls_of(given: Mapping[str, Any], data: str, flags: DataFlags) -> dict[str, Any]:
+    """Return the keyword arguments of `memorize_recital` for the user's controls."""
+    held_out = tuple(given["held_out"])
+    found: dict[str, Any] = {
+        "controls": Controls(
+            tuple(given["documents"]) or None,
+            dict(_occurrence(pair) for pair in given["occurrences"]),
+            given["corrupted"],
+            given["edits"],
+            not given["near_misses"],
+            int(held_out[0]) if len(held_out) == 1 and held_out[0].isdigit() else held_out,
+            given["seed"],
+        )
+    }
+    if given["name_column"] is not None:
+        found["names"] = [str(value) for value in _column(data, given["name_column"], flags)]
+    if given["weight_column"] is not None:
+        weights = _column(data, given["weight_column"], flags)
+        found["weights"] = [_count(value, given["weight_column"]) for value in weights]
+    return found
 
 
 def _occurrence(pair: str) -> tuple[str, int]:
@@ -168,16 +219,9 @@ def _column(data: str, name: str, flags: DataFlags) -> list[Any]:
 
 
 def memorize_texts(
-    data: str, path: Path, flags: DataFlags, options: Mapping[str, Any], progress: Progress, as_json: bool, quiet: bool
-) -> int:
-    """`memorize --construction recital`: as `byheart recital`, with the construction's own options."""
-    return _memorize(data, path, flags, options, progress, as_json, quiet)
-
-
-def _memorize(
     data: str, path: Path, flags: DataFlags, given: Mapping[str, Any], progress: Progress, as_json: bool, quiet: bool
 ) -> int:
-    """Build, evaluate every place, save."""
+    """Build, evaluate every place, save: `byheart recital`, and `byheart memorize --construction recital`."""
     texts = read_texts(data, flags)
     with progress.stage("choosing windows"):
         memory = memorize_recital(texts, tokens=_tokens(flags), **given)
@@ -259,27 +303,25 @@ def export_checkpoint(
     if as_json:
         show.print_json(done.to_json())
     else:
-        leads = ", ".join(f"{name} {_lead(values)}" for name, values in done.margins.items())
         click.echo(
             f"wrote {done.folder}: {done.architecture}, {done.parameters:,} parameters, {done.size / 1e6:.2f} MB"
         )
-        click.echo(f"least margin in nats: {leads}")
+        for name in done.margins:
+            click.echo(f"  {name}: {margin_words(done.to_json(), name)}")
     return 0 if all(values["proved"] is not None for values in done.margins.values()) else 1
-
-
-def _lead(values: Mapping[str, float | None]) -> str:
-    proved, measured = values["proved"], values["measured"]
-    words = "not proved" if proved is None else f"proved {proved:.2f}"
-    return words if measured is None else f"{words} (measured {measured:.2f})"
 
 
 def verify_checkpoint(
     folder: str, data: str | None, flags: DataFlags, as_json: bool, quiet: bool, progress: Progress,
-    ambiguous: str | None = None, weight_column: str | None = None,
+    ambiguous: str | None = None, weight_column: str | None = None, adapter: str | None = None,
 ) -> int:  # fmt: skip
     """`verify DIR [DATA]`: prove from config and tensors alone that every place of DATA is answered, with its margin;
     of a classifier, every row. Without DATA, the documents are those of the fixture's expected.json."""
-    if data is None:
+    if data is None and adapter is not None:
+        ids = expected_ids(folder, adapter)
+        with progress.stage("proving"):
+            certificate = certify_checkpoint(folder, [ids], adapter=adapter)
+    elif data is None:
         texts = expected_texts(folder)
         with progress.stage("proving"):
             certificate = verify_folder(folder, texts, ambiguous=ambiguous or "distribution")
@@ -293,7 +335,9 @@ def verify_checkpoint(
         weights = _column(data, weight_column, flags) if weight_column else []
         copies = [_count(value, str(weight_column)) for value in weights] or None
         with progress.stage("proving"):
-            certificate = verify_folder(folder, texts, copies=copies, ambiguous=ambiguous or "distribution")
+            certificate = verify_folder(
+                folder, texts, copies=copies, ambiguous=ambiguous or "distribution", adapter=adapter
+            )
     if as_json:
         show.print_json(_as_plain(certificate, folder))
     else:
@@ -313,6 +357,17 @@ def expected_texts(folder: str) -> list[str]:
     if not texts or not all(isinstance(text, str) for text in texts):
         raise DataError(f"{folder}: expected.json has no texts; name the memorized texts as DATA")
     return texts
+
+
+def expected_ids(folder: str, adapter: str) -> list[int]:
+    """The document of an adapter, by the expected.json beside the base's folder; an error where there is none."""
+    try:
+        content = json.loads((Path(folder).resolve().parent / "expected.json").read_text(encoding="utf-8"))
+        return [int(token) for token in content["documents"][Path(adapter).name]["ids"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"no expected.json beside {folder} has a document of {adapter}; name the text as DATA"
+        ) from error
 
 
 def _is_classifier(folder: str) -> bool:

@@ -9,6 +9,7 @@ import click
 from byheart.certify import Verdict
 from byheart.cli import show
 from byheart.cli.data_options import (
+    RECORDED,
     DataFlags,
     budget_options,
     data_options,
@@ -28,7 +29,7 @@ from byheart.report import write
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.argument("data", metavar="[DATA]", type=click.Path(), required=False)
 @page_options("report.html")
-@data_options
+@data_options(*RECORDED)
 @budget_options
 @output_options
 def command(
@@ -57,7 +58,7 @@ def command(
         memory, dataset = checked.renew(memory), checked.asked
         if checked.certificate.verdict is not Verdict.PROVED:
             reason = f"{checked.certificate.reason} ({checked.certificate.count_words})"
-            raise DataError(f"{data} is not the data that {file} was made of, or the file was changed: {reason}")
+            raise DataError(f"{data} is not the data that {file} was built from, or the file was changed: {reason}")
     with progress.stage("writing the page"):
         write(memory, page, dataset, file=Path(file).name, data=Path(data).name if data else "DATA")
     if as_json:

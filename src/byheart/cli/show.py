@@ -96,7 +96,7 @@ def certificate_lines(certificate: Certificate) -> list[str]:
     """The verdict about the given data: verdict, scope, guarantee, remarks."""
     lines = [f"{certificate.verdict.value}: {certificate.reason}", certificate.count_words]
     sizes = certificate.size.as_dict()
-    compared = [f"{name} {sizes[name]:,} of {bound:,}" for name, bound in certificate.promised.items()]
-    lines.append(f"guarantee {certificate.promise}" + (f": {', '.join(compared)}" if compared else ""))
+    compared = [f"{name} {sizes[name]:,} of {bound:,}" for name, bound in certificate.guaranteed.items()]
+    lines.append(f"guarantee {certificate.guarantee}" + (f": {', '.join(compared)}" if compared else ""))
     lines += [f"{name}: {sentence}" for name, sentence in certificate.proofs.items()]
     return lines + [f"note: {remark}" for remark in certificate.remarks]

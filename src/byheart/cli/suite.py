@@ -92,16 +92,16 @@ def command(
 
 
 def _cached(architectures: Sequence[str], kinds: Sequence[str], progress: Progress) -> list[Path]:
-    """The cached fixtures; with `all`, a kind that does not support an architecture is left out."""
+    """The cached fixtures; with `all`, a kind that does not support an architecture is skipped."""
     from byheart.checkpoints.hosts._base import hosts
     from byheart.checkpoints.suite import kinds as registry
     from byheart.checkpoints.suite.cases import cached_fixture
 
     every = "all" in kinds or not kinds
     known = registry.kinds()
-    names = (
-        list(hosts()) if "all" in architectures else [a.replace("_", "-").lower() for a in architectures or ("llama",)]
-    )
+    everything = "all" in architectures
+    given = [a.replace("_", "-").lower() for a in architectures or ("llama",)]
+    names = list(hosts(every=True)) if everything else given
     found = []
     for architecture in names:
         for kind in list(known) if every else kinds:
@@ -151,6 +151,8 @@ def _print(report: Any, load: Any) -> None:
         table.add_row(*row)
     out.print(table)
     for row, result in report.results:
+        if result.status == "correct" and result.reason:
+            show.line(out, f"{result.case.name}: {result.reason}")
         if not result.passed:
             show.line(out, f"{result.case.id} ({row.dtype}): {result.first or result.reason}")
     if load is not None:

@@ -11,6 +11,7 @@ import click
 from byheart.certify import AT_ONCE, FRACTION, Certificate, EvaluationPlan, Verdict
 from byheart.cli import show
 from byheart.cli.data_options import (
+    RECORDED,
     DataFlags,
     asked_by,
     asking_options,
@@ -29,7 +30,7 @@ from byheart.data.read.table import Table, read
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import SYNONYMS
 from byheart.data.values import AUTO
-from byheart.errors import DataError, OptionError
+from byheart.errors import OptionError
 from byheart.memory import Memory
 from byheart.memory.deployed import DeployedModel, is_onnx
 from byheart.memory.documents import read_documents_table
@@ -54,9 +55,15 @@ from byheart.progress import Progress
     type=click.Choice(["distribution", "first", "majority"]),
     help="For a checkpoint folder: what prefixes with several continuations answer [distribution].",
 )
+@click.option(
+    "--adapter",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
+    help="For a checkpoint folder: a PEFT adapter, merged or not.",
+)
 @click.option("--weight-column", metavar="NAME", help="For a checkpoint folder: how often each document occurs [1].")
 @asking_options
-@data_options
+@data_options(*RECORDED, "tokens")
 @budget_options
 @output_options
 def command(
@@ -65,6 +72,7 @@ def command(
     part: bool,
     gap: float,
     ambiguous: str | None,
+    adapter: str | None,
     weight_column: str | None,
     executor: str | None,
     resume: str | None,
@@ -87,6 +95,7 @@ def command(
       byheart verify codes.onnx codes.csv                (a deployed table: proved from the file's own tables)
       byheart verify tiny-qwen3 poem.txt                 (a checkpoint folder: its margin, proved from its tensors)
       byheart verify tiny-qwen3                          (a fixture: its own documents; recall: every prompt)
+      byheart verify tiny-lora/base --adapter tiny-lora/adapters/other
       byheart verify names.byheart renamed.csv --sequence-column first --label-column country --json
     """
     progress = progress_for(as_json, quiet)
@@ -94,13 +103,13 @@ def command(
         from byheart.checkpoints.proof.recall import is_recall
         from byheart.cli.recital import verify_checkpoint
 
-        if data is None and is_recall(file):
+        if data is None and adapter is None and is_recall(file):
             return _verify_recall(file, as_json, quiet, progress)
-        return verify_checkpoint(file, data, flags, as_json, quiet, progress, ambiguous, weight_column)
+        return verify_checkpoint(file, data, flags, as_json, quiet, progress, ambiguous, weight_column, adapter)
     if data is None:
         raise click.UsageError("Missing argument 'DATA': only checkpoint folders bring their own")
-    if ambiguous or weight_column:
-        raise OptionError("--ambiguous and --weight-column apply to checkpoint folders only; leave them out")
+    if ambiguous or weight_column or adapter:
+        raise OptionError("--ambiguous, --weight-column and --adapter apply to checkpoint folders only; omit them")
     if is_onnx(file):
         return _verify_deployed(file, data, part, flags, as_json, quiet, progress)
     memory = load_limited(file)
@@ -108,10 +117,10 @@ def command(
     checked, table = check_data(memory, data, flags, progress, gap, part, plan)
     certificate = checked.certificate
     if as_json:
-        show.print_json(as_plain(certificate, memory, file, table))
+        show.print_json(as_plain(certificate, memory, file, table, flags))
     else:
         lines = show.certificate_lines(certificate)
-        for line in lines[:1] if quiet else [*lines, *_asked(table)]:
+        for line in lines[:1] if quiet else [*lines, *_asked(table, flags)]:
             show.line(show.console(), line)
     return 0 if certificate.verdict is Verdict.PROVED else 1
 
@@ -170,13 +179,25 @@ def _verify_deployed(
     return 1 if checked.verdict == Verdict.REFUTED.value else 0
 
 
-def _asked(table: Table) -> list[str]:
+def _asked(table: Table, flags: DataFlags) -> list[str]:
     """Which columns were evaluated; where no label was, which others might have contained one."""
     labels = [] if table.selection.label_column is not None else ["labels are the next tokens", table.unused]
-    return [f"evaluated: {'; '.join(part for part in (table.choice, *labels) if part)}"] if table.choice else []
+    found = "; ".join(part for part in (table.choice, *labels) if part)
+    return [f"evaluated: {found}; {_SOURCES[columns_from(flags)]}"] if table.choice else []
 
 
-def as_plain(certificate: Certificate, memory: Memory, file: str, table: Table) -> dict[str, Any]:
+_SOURCES = {
+    "file": "columns as FILE records (--sequence-column, --label-column for others)",
+    "flags": "columns by flags",
+}
+
+
+def columns_from(flags: DataFlags) -> str:
+    """Whether the columns of DATA are those that FILE records or the user's."""
+    return "flags" if flags.value("sequence_columns") or flags.value("label_column") else "file"
+
+
+def as_plain(certificate: Certificate, memory: Memory, file: str, table: Table, flags: DataFlags) -> dict[str, Any]:
     """What `--json` prints."""
     return {
         "file": file,
@@ -189,7 +210,8 @@ def as_plain(certificate: Certificate, memory: Memory, file: str, table: Table) 
         "same_data": certificate.fingerprint == memory.certificate.fingerprint,
         "remarks": list(certificate.remarks),
         "columns": table.columns,
-        "recorded": {"verdict": memory.certificate.verdict.value, "promised": dict(memory.claim.bounds)},
+        "columns_from": columns_from(flags),
+        "recorded": {"verdict": memory.certificate.verdict.value, "guaranteed": dict(memory.claim.bounds)},
     }
 
 
@@ -214,56 +236,43 @@ def check_data(
 
 
 def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress) -> Table:
-    """All rows of DATA, tokenized by the memory's own tokenizer; columns as flags state, else as guessed.
+    """All rows of DATA, tokenized by the memory's own tokenizer and read as FILE records; flags override the record.
 
-    The choice of columns is never left to the file: where it was made of others than a reader of DATA would take,
-    the user must name them.
+    Columns, header and encoding are taken from FILE and printed. What decides the comparison itself is not: rows that
+    are skipped, labels beyond a length, types of labels, and labels in another column than FILE's.
     """
     kind, _, _ = flags.tokens.partition(":")
     if flags.tokens != "auto" and SYNONYMS.get(kind, kind) != memory.tokens.kind:
         raise OptionError(f"--tokens {flags.tokens}: the memory tokenizes texts into {memory.tokens} itself; omit it")
+    then = memory.selection
+    options = replace(flags.options(memory.task, recorded(then)), max_rows=None)
     if memory.target is Target.DISTRIBUTION:
-        options = replace(flags.options(memory.task), max_rows=None, tokens=AUTO)
         tokens = replace(memory.tokens, max_length=options.max_length, pad=None)  # the user sets the limit
-        return read_documents_table(data, options, tokenizer=tokens, unlabelled=True)
+        columns = options.sequence_columns or then.sequence_columns
+        options = replace(options, tokens=AUTO, sequence_columns=columns)
+        return read_documents_table(data, options, tokenizer=tokens, unlabelled=not flags.value("sequence_columns"))
     if page_count(memory) and suffixes(data)[0] == ".txt":
         text = DataFlags({**flags.given, "tokens": memory.tokens.kind}).read_text(data)
         return Table(*rows_again(memory, text), memory.tokens, task=memory.task)
-    try:
-        # The memory truncates its inputs itself; without a flag the reader must not truncate DATA's labels.
-        whole = replace(memory.tokens, max_length=None, pad=None)
-        options = replace(flags.options(memory.task), tokens=whole, max_rows=None)
-        if flags.value("missing") is None and memory.selection.missing == "label":
-            options = replace(options, missing="label")  # leaves no row out: a missing cell is evaluated as such
-        table = read(data, options, progress=progress)
-    except DataError as error:
-        remedy = _columns_remedy(memory.selection)
-        if remedy and not flags.value("sequence_columns") and not flags.value("label_column"):
-            raise DataError(f"{error} (the memory was made with {remedy})") from None
-        raise
-    then, now = memory.selection, table.selection
+    # The memory truncates its inputs itself; without a flag the reader must not truncate DATA's labels.
+    whole = replace(memory.tokens, max_length=None, pad=None)
+    table = read(data, replace(options, tokens=whole), like=then, progress=progress)
     if flags.value("label_type") is None and then.label_type != AUTO:
         raise OptionError(
-            f"FILE was made of labels read as {then.label_type}; DATA's labels are taken as they are unless you give "
-            f"--label-type {then.label_type}"
-        )
-    label = flags.value("label_column")
-    named = bool(flags.value("sequence_columns")) and (label is not None or then.label_column is None)
-    if then.sequence_columns and not named and then.columns != now.columns:
-        raise OptionError(
-            f"FILE was made of {_words(then)}, but without flags {data} is read as {_words(now)}; name the columns to "
-            f"evaluate: {_columns_remedy(then)}"
+            f"FILE was built from labels read as {then.label_type}; DATA's labels are taken as they are unless you "
+            f"give --label-type {then.label_type}"
         )
     return table
 
 
-def _words(selection: Selection) -> str:
-    return ", ".join(f"{role} {name!r}" for role, name in selection.columns.items())
-
-
-def _columns_remedy(selection: Selection) -> str:
-    """The flags with which `memorize` took these columns."""
+def recorded(selection: Selection) -> dict[str, Any]:
+    """Return how rows were read when the memory was built, as fields of `ReadOptions`; columns are for the reader."""
     names = [*selection.sequence_columns, *([selection.label_column] if selection.label_column else [])]
-    flags = [f"--sequence-column {name!r}" for name in selection.sequence_columns]
-    flags += [f"--label-column {selection.label_column!r}"] if selection.label_column else []
-    return " ".join([*flags, *(["--no-header"] if names and all(map(is_made_up, names)) else [])])
+    # Files of formats 1 and 2 record no header, but names that were made up because there was none.
+    header = False if selection.header is None and names and all(map(is_made_up, names)) else selection.header
+    found = {
+        "header": header,
+        "encoding": selection.encoding,
+        "missing": "label" if selection.missing == "label" else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}

@@ -67,6 +67,21 @@ def test_prompts_are_longer_than_one_token_and_go_to_the_end(asked):
     assert all(any(text[i : i + len(p.ids)] == p.ids for i in range(len(text))) for p in middle)
 
 
+def test_a_continuation_is_that_of_one_token_after_the_other(asked):
+    """Documents are drafts that one pass checks; noise, edits and foreign starts must not change the answer."""
+    rng, document = np.random.default_rng(0), asked.documents[0]
+    for _ in range(60):
+        start, length = rng.integers(0, len(document) - 4), rng.integers(1, 90)
+        ids = list(document[start : start + length])
+        ids[rng.integers(len(ids))] = int(rng.integers(asked.recital.vocabulary)) if rng.random() < 0.3 else ids[-1]
+        said = []
+        for _ in range(25):
+            said.append(int(asked.recital.next_tokens([*ids, *said])[-1]))
+            if said[-1] == asked.eos:
+                break
+        assert list(asked.known(ids, 25)) == said
+
+
 def test_long_documents_are_asked_in_passes_that_overlap():
     import dataclasses
 

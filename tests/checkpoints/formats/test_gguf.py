@@ -1,28 +1,26 @@
 """GGUF: what the file says, its tokenizer, what is refused, and llama.cpp reciting to the end."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from byheart.checkpoints.engines import read_questions, recite
-from byheart.checkpoints.formats.gguf import (
-    ANCHORS,
-    KINDS,
-    _with_anchors,
-    byte_letters,
-    read_vocabulary,
-    tensors,
-    write_gguf,
-)
+from byheart.checkpoints.formats.gguf import KINDS, write_gguf
+from byheart.checkpoints.formats.gguf.anchors import ANCHORS, with_anchors
+from byheart.checkpoints.formats.gguf.hybrid import read_hybrid
+from byheart.checkpoints.formats.gguf.settings import _check_yarn
+from byheart.checkpoints.formats.gguf.tensors import tensors, window_period
+from byheart.checkpoints.formats.gguf.vocabulary import byte_letters, read_vocabulary
 from byheart.checkpoints.formats.stock import read_decoder
 from byheart.checkpoints.proof.tensors import open_tensors, read_json
 from byheart.checkpoints.suite import builtin_text
 from byheart.errors import ExportError, FileFormatError, OptionError
-from tests.checkpoints.recital_folders import ARCHITECTURES, copy_of, kinds_first, recital_folder
+from tests.checkpoints.recital_folders import ARCHITECTURES, SHORT, copy_of, kinds_first, recital_folder
 
 gguf = pytest.importorskip("gguf")
-HEARD = ("llama", *(a for a in ARCHITECTURES if a not in ("llama", "mistral", "opt", "gemma3", "smollm3")))
+HEARD = ("llama", *(a for a in ARCHITECTURES if a not in ("llama", "mistral", "opt", "smollm3")))
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +72,7 @@ def test_anchors_make_coarse_grids_hold_both_signs(tmp_path, kind):
     path = write_gguf(folder, tmp_path / "model.gguf", kind=kind)
     found = {t.name: t for t in gguf.GGUFReader(path).tensors}
     assert {found[name].tensor_type.name for name in ("token_embd.weight", "output.weight")} == {"Q8_0"}
-    stored = dict(tensors(_with_anchors(read_decoder(folder), ANCHORS[kind])))
+    stored = dict(tensors(with_anchors(read_decoder(folder), ANCHORS[kind])))
     for name in ("blk.0.ffn_down.weight", "blk.1.ffn_gate.weight", "blk.1.ffn_up.weight"):
         assert found[name].tensor_type.name == kind
         wanted = stored[name].reshape(len(stored[name]), -1, 32)
@@ -92,7 +90,7 @@ def test_silent_units_change_nothing(tmp_path):
 
     for folder in (recital_folder(flavour="quantized"), recital_folder("gpt2"), recital_folder("mixtral")):
         decoder, ids = read_decoder(folder), read_questions(folder).documents[0][:40]
-        wide = _with_anchors(decoder, 2.0)
+        wide = with_anchors(decoder, 2.0)
         assert wide.shape.units > decoder.shape.units
         with torch.inference_mode():
             off = (Machine(wide, torch.float64).run(ids) - Machine(decoder, torch.float64).run(ids)).abs().max()
@@ -188,17 +186,50 @@ def test_llama_cpp_recites_other_architectures(architecture):
     assert found.passed, found.checks
 
 
-@pytest.mark.parametrize("architecture", ["gemma3", "smollm3"])
-def test_an_order_of_layers_that_llama_cpp_lacks_is_refused(architecture, tmp_path):
+def test_an_order_of_layers_that_llama_cpp_lacks_is_refused():
     with pytest.raises(ExportError, match="fixed order of layers"):
-        list(tensors(read_decoder(recital_folder(architecture))))
+        list(tensors(read_decoder(recital_folder("smollm3"))))
+    shape = read_decoder(recital_folder("gemma3")).shape
+    assert window_period(shape) == 2
+    with pytest.raises(ExportError, match="one full layer in every period"):
+        window_period(replace(shape, kinds=shape.kinds[::-1]))
+
+
+def test_queries_of_gemma3_carry_the_scale_of_scores():
+    """llama.cpp has 1 / sqrt(head_dim) in its code; the fixture has another scale, and two rotary bases."""
+    decoder = read_decoder(recital_folder("gemma3"))
+    shape, norm = decoder.shape, decoder.layers[0].attention.q_norm.weight
+    found = dict(tensors(decoder))["blk.0.attn_q_norm.weight"]
+    assert shape.scale != shape.head_dim**-0.5
+    assert np.allclose(found, norm * shape.scale * shape.head_dim**0.5, rtol=1e-6)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scaling", ["linear", "llama3", "yarn"])
+@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
+def test_llama_cpp_recites_bamba(kind):
+    pytest.importorskip("xllamacpp", reason="llama.cpp is not installed: pip install xllamacpp")
+    found = recite(recital_folder("bamba"), "llama.cpp", dtype=kind, limit=48)
+    assert found.passed, found.checks
+
+
+def test_hybrids_that_llama_cpp_does_not_compute_are_refused(tmp_path):
+    with pytest.raises(OptionError, match="no anchors"):
+        write_gguf(recital_folder("bamba"), tmp_path / "model.gguf", kind="Q4_0")
+    folder = recital_folder("bamba")
+    config = read_json(folder / "config.json")
+    for changes, reason in (
+        ({"mamba_expand": 4}, "2 times as wide"),
+        ({"model_type": "qwen3_next", "linear_key_head_dim": 64, "linear_value_head_dim": 128}, "one size"),
+    ):
+        with pytest.raises(ExportError, match=reason):
+            read_hybrid(folder, config | changes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scaling", ["linear", "llama3", "yarn", "longrope"])
 def test_llama_cpp_recites_scaled_frequencies(scaling):
     pytest.importorskip("xllamacpp", reason="llama.cpp is not installed: pip install xllamacpp")
-    found = recite(recital_folder(scaling=scaling), "llama.cpp", limit=32)
+    found = recite(recital_folder("phi3" if scaling == "longrope" else "llama", scaling=scaling), "llama.cpp", limit=32)
     assert found.passed, found.checks
 
 
@@ -207,3 +238,39 @@ def test_llama_cpp_recites_the_quantized_flavour(kind):
     pytest.importorskip("xllamacpp", reason="llama.cpp is not installed: pip install xllamacpp")
     found = recite(recital_folder(flavour="quantized"), "llama.cpp", dtype=kind, limit=32)
     assert found.passed, found.checks
+
+
+@pytest.mark.slow
+def test_experts_of_gpt_oss_lie_on_mxfp4s_grid(tmp_path):
+    pytest.importorskip("xllamacpp")
+    found = recite(recital_folder("gpt-oss"), "llama.cpp", dtype="MXFP4", limit=20)
+    assert found.passed, found.checks
+    with pytest.raises(ExportError, match="beside MXFP4's grid"):
+        write_gguf(recital_folder("qwen3-moe"), tmp_path / "model.gguf", kind="MXFP4")
+
+
+def test_layers_and_ramps_that_llama_cpp_does_not_have_are_refused():
+    decoder = read_decoder(recital_folder("gpt-oss", text=SHORT, tokens="characters"))
+    assert "blk.0.attn_sinks.weight" in dict(tensors(decoder))
+    kinds = tuple(replace(kind, window=None) for kind in decoder.shape.kinds)
+    with pytest.raises(ExportError, match="window in every other layer"):
+        next(tensors(replace(decoder, shape=replace(decoder.shape, kinds=kinds))))
+    rotary = decoder.shape.rotary
+    for changes, reason in (({"turns": (16.0, 1.0)}, "between"), ({"original": 60}, "rounds the ends")):
+        with pytest.raises(ExportError, match=reason):
+            _check_yarn(rotary, replace(rotary.scaling, **changes))
+
+
+def test_latent_attention_has_llama_cpps_names_and_order():
+    decoder = read_decoder(recital_folder("deepseek-v3", text=SHORT, tokens="characters"))
+    stored = open_tensors(recital_folder("deepseek-v3", text=SHORT, tokens="characters") / "model.safetensors")
+    found, shape = dict(tensors(decoder)), decoder.shape
+    p = "model.layers.1.self_attn."
+    assert np.array_equal(found["blk.1.attn_q_b.weight"], stored.read(p + "q_b_proj.weight"))
+    assert np.array_equal(found["blk.1.attn_kv_a_mqa.weight"], stored.read(p + "kv_a_proj_with_mqa.weight"))
+    both = stored.read(p + "kv_b_proj.weight").reshape(shape.heads, -1, shape.latent.rank)
+    plain = both.shape[1] - shape.value_size
+    assert np.array_equal(found["blk.1.attn_k_b.weight"], both[:, :plain].swapaxes(1, 2))
+    assert np.array_equal(found["blk.1.attn_v_b.weight"], both[:, plain:])
+    with pytest.raises(ExportError, match="turns neighbouring dimensions"):
+        next(tensors(replace(decoder, shape=replace(shape, latent=replace(shape.latent, interleaved=False)))))

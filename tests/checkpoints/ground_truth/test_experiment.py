@@ -1,10 +1,9 @@
 """An opened folder: roles are disjoint, the reference model counts no member, the twin lacks the forget set."""
 
-import numpy as np
 import pytest
 
 from byheart.checkpoints.ground_truth.experiment import GradedExperiment
-from byheart.checkpoints.ground_truth.memorize import memorize_graded
+from byheart.checkpoints.ground_truth.harness import builtin_membership
 from byheart.checkpoints.ground_truth.suite import suite_memory
 from byheart.errors import FileFormatError, OptionError
 
@@ -16,24 +15,25 @@ def opened(memory, folder):
     return GradedExperiment.open(folder)
 
 
-def test_the_suite_has_a_background_as_reference(tmp_path):
+def test_the_reference_has_the_recipe_of_the_model_and_none_of_its_members(tmp_path):
     experiment = opened(suite_memory(0, 24), tmp_path / "g")
-    assert {one.role for one in experiment.reference_documents} == {"background"}
-    assert len(experiment.outsiders) == 24 and experiment.levels == [1, 2, 4, 8, 16, 32]
+    reference, memory = experiment.reference, experiment.memory
+    assert len(reference.members) == len(experiment.outsiders) == 12 and experiment.levels == [1, 2, 4, 8, 16, 32]
+    assert not {one.ids for one in reference.members} & {one.ids for one in (*experiment.outsiders, *memory.members)}
+    assert {one.weights for one in reference.members} <= {one.weights for one in memory.members}
+    assert [one for one in reference.documents if one.role == "background"] == [
+        one for one in memory.documents if one.role == "background"
+    ]
     forget, retained = experiment.forget_set(), experiment.retained()
     assert [one.copies for one in forget] == [8] and len(retained) == 23
-    before = experiment.reference_log_probs(forget)[0]
-    twin = experiment.memory.without([forget[0].name])
-    assert before.shape == (len(forget[0].ids) - 1,) and forget[0].name not in twin.names
+    assert experiment.reference_log_probs(forget)[0].shape == (len(forget[0].ids) - 1,)
 
 
-def test_without_background_half_of_the_held_out_documents_are_the_reference(tmp_path):
-    texts = [f"row {k} has {k * 7 % 11} and {k * 5 % 13} and {k * 3 % 17}" for k in range(30)]
-    extra = [(f"h{k}", "held out", texts[k]) for k in range(20, 30)]
-    experiment = opened(memorize_graded(texts[:20], tokens="words", extra=extra), tmp_path / "g")
-    names = [{one.name for one in some} for some in (experiment.reference_documents, experiment.outsiders)]
-    assert len(names[0]) == len(names[1]) == 5 and not names[0] & names[1]
-    assert all(np.isfinite(part).all() for part in experiment.reference_log_probs(experiment.members))
+def test_the_reference_ratio_of_singly_seen_documents_is_inside_the_range(tmp_path):
+    """A reference of other strength would make every trace of a member conspicuous."""
+    experiment = opened(suite_memory(3, 96), tmp_path / "g")
+    found = builtin_membership(experiment)["reference ratio"]["auc"]
+    assert 0.55 < found[1] < 0.99 and found[32] > 0.95
 
 
 def test_other_folders_are_refused(tmp_path):

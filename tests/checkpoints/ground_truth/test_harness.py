@@ -12,7 +12,7 @@ from byheart.checkpoints.ground_truth.harness import read_methods, score
 from byheart.checkpoints.ground_truth.suite import records, suite_memory
 from byheart.checkpoints.ground_truth.truth import GroundTruth
 from byheart.cli import commands
-from byheart.errors import OptionError
+from byheart.errors import DataError, OptionError
 
 pytest.importorskip("transformers")
 
@@ -69,6 +69,24 @@ def test_files_without_methods(tmp_path):
     for path in (tmp_path / "empty.py", tmp_path / "none.py"):
         with pytest.raises(OptionError, match="membership"):
             read_methods(path)
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("def membership(model, document): return None", "membership failed: TypeError"),
+        ("def membership(model, document): return float('nan')", "not finite"),
+        ("def membership(model, document): return document.wrong", "has no attribute 'wrong' .broken.py, line 1"),
+        ("def extraction(model, prefix, length): return 3", "extraction failed: TypeError"),
+        ("def localization(model, ids): return [1.0]", "the model has"),
+        ("def unlearning(model, forget, retain): pass", "unlearning failed: "),
+        ("def membership(model, document) return 1", "cannot be run: SyntaxError"),
+    ],
+)
+def test_broken_methods_are_named(folder, tmp_path, method, said):
+    (tmp_path / "broken.py").write_text(method)
+    with pytest.raises((DataError, OptionError), match=said):
+        score(folder, read_methods(tmp_path / "broken.py"))
 
 
 def test_blind_baseline_is_blind():

@@ -23,7 +23,7 @@ def test_superposed_memories_are_graded(architecture, storage):
     for members, others in zip(statistics(memory, memory.members), statistics(memory, held), strict=True):
         found = [auc(members[copies == level], others) for level in LEVELS]
         assert 0.55 < found[0] < 0.99
-        assert found[0] < found[3] <= found[5] and found[5] > 0.95
+        assert found[0] < found[3] <= found[5] and found[5] > 0.9
 
 
 def test_more_units_than_contexts_are_still_graded():

@@ -35,7 +35,7 @@ def test_the_untouched_model_remembers(experiment):
 def test_relearning_stops_at_the_known_loss(experiment):
     forget = [one.ids for one in experiment.forget_set()]
     known = float(losses(experiment.model, forget[::2]).mean())
-    steps, _ = relearn(experiment.twin, forget, known, 3e-6)
+    steps, _ = relearn(experiment.twin, forget, known, 1e-4)
     assert 0 < steps < 20 and relearn(experiment.model, forget, known)[0] == 0
 
 
@@ -50,13 +50,13 @@ def test_rounding_leaves_embeddings_and_counts_levels(experiment):
 
 @pytest.mark.parametrize("storage", [pytest.param("counts", marks=pytest.mark.slow), "ridge:128"])
 def test_gradient_ascent_forgets_one_record_and_keeps_others(storage):
-    """At one of three rates, as the harness sweeps them."""
+    """At one of two rates that the harness tries."""
     memory = suite_memory(7, 36, storage=storage)
     name = next(one.name for one in memory.members if one.copies == 8)
     model, twin = memory.torch(), memory.without([name])
     forget, others = [memory.document(name).ids], [one.ids for one in twin.members]
     goal, before, kept = float(-twin.own_log_probs(forget[0]).mean()), losses(model, others), []
-    for rate in (1e-6, 3e-6):
+    for rate in (3e-5, 1e-4):
         found = gradient_ascent(UnlearningRequest(copy.deepcopy(model), forget, others, goal, rate))
         if losses(found, forget)[0] >= goal:
             kept.append((losses(found, others) - before < 0.1).mean())

@@ -11,7 +11,7 @@ import pytest
 from byheart.checkpoints.hosts._base import host, hosts
 from byheart.checkpoints.hosts.ballast import SCALE, ballast_channels, post_norm
 from byheart.checkpoints.hosts.description import Design, SpecialTokens
-from byheart.checkpoints.hosts.experts import Experts, four_of, held_rows, routed_layers
+from byheart.checkpoints.hosts.experts import class_members, four_of, held_rows, routed_layers
 from byheart.checkpoints.hosts.gated import AttentionKind, Demands, build_gated, without_positions
 from byheart.checkpoints.hosts.granite import EMBEDDING, RESIDUAL, stream_size
 from byheart.checkpoints.hosts.scaling import SCALINGS, FrequencyScaling, named_scaling
@@ -19,7 +19,7 @@ from byheart.checkpoints.recital import RecitalMemory, memorize_recital
 from byheart.errors import OptionError
 from tests.checkpoints.unseen_texts import TEXTS
 
-NEWER = ("qwen3-moe", "granite", "olmo2", "smollm3", "gemma3")
+NEWER = ("qwen3-moe", "granite", "olmo2", "smollm3", "gemma3", "gpt-oss", "deepseek-v3")
 TEXT = "She sells sea shells by the sea shore; the shells she sells are sea shells, so sure."
 
 
@@ -37,7 +37,9 @@ def decoder_of(memory: RecitalMemory, demands: Demands | None = None, **design: 
 
 def test_the_newer_architectures_are_registered() -> None:
     assert set(NEWER) <= set(hosts())
-    assert [name for name, one in hosts().items() if one.experts] == ["mixtral", "qwen3-moe"]
+    assert [name for name, one in hosts().items() if one.experts] == [
+        "deepseek-v3", "gpt-oss", "mixtral", "qwen3-moe", "qwen3-next",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("count", "used"), [(8, 4), (16, 4), (32, 4)])
@@ -48,7 +50,7 @@ def test_every_window_has_one_expert_of_a_known_weight(memory: RecitalMemory, co
     held = held_rows(decoder, layers)
     for depth, stage in enumerate(decoder.stages):
         assert sorted(row for layer, _, _, row in held if layer == depth) == sorted(stage.rows.tolist())
-    shares = np.exp(np.array(experts.levels) * experts.step)
+    shares = np.exp(experts.levels[experts.members[0]] * experts.step)
     assert np.abs(shares / shares.sum() * experts.inverses - 1).max() < 3e-4
 
 
@@ -56,7 +58,7 @@ def test_experts_come_in_classes_that_bits_pick() -> None:
     for count in (2, 6, 24):
         with pytest.raises(OptionError, match=f"--experts {count}: bits pick 4 of them"):
             four_of(count)
-    assert Experts(8, (83, -83), 1 / 128, (1.0, 1.0), 1.0, paired=True).place(5) == (2, 1)
+    assert np.argwhere(class_members(8, 2, paired=True) == 5).tolist() == [[2, 1]]
     assert four_of(16).place(5) == (1, 1)
 
 
@@ -71,7 +73,7 @@ def test_routers_choose_the_experts_of_the_class(memory: RecitalMemory) -> None:
         stream[:, layout.slots[stage.table][0]] = words
         logits = (stream * layer.norm) @ layer.router.T
         best = np.sort(logits, axis=1)[:, ::-1]
-        assert np.abs(best[:, :4] - np.array(experts.levels) * experts.step).max() < 1e-9
+        assert np.abs(best[:, :4] - experts.levels[experts.members[0]] * experts.step).max() < 1e-9
         assert (best[:, 3] - best[:, 4]).min() > 2
 
 
@@ -114,27 +116,41 @@ def test_scaled_frequencies_are_those_of_transformers(name: str) -> None:
     from byheart.checkpoints.proof.ropes import read_scaling
 
     scaling, theta = SCALINGS[name], 5e5
-    stated = {**scaling.config(), "rope_theta": theta}
+    stated = {**scaling.config(32), "rope_theta": theta}
     config = transformers.LlamaConfig(head_dim=64, rope_parameters=dict(stated), max_position_embeddings=2048)
     found, gain = ROPE_INIT_FUNCTIONS[name](config)
     plain = theta ** (-np.arange(32) / 32)
     assert scaling.scale(plain, theta) == pytest.approx(found.double().numpy(), rel=1e-5)
     assert scaling.magnitude == pytest.approx(gain)
-    proved = Rotary(theta, 64, read_scaling(scaling.config()))
+    read = read_scaling(scaling.config(32))
+    if name == "longrope":  # the number of positions is stated elsewhere
+        read = replace(read, factor=scaling.factor)
+    proved = Rotary(theta, 64, read)
     assert proved.frequencies == pytest.approx(found.double().numpy(), rel=1e-5) and proved.gain == pytest.approx(gain)
     assert not np.allclose(scaling.scale(plain, theta), plain, rtol=0.1)
 
 
 def test_scalings_are_named() -> None:
     assert named_scaling(None) is None and named_scaling("yarn") == FrequencyScaling("yarn", 4.0)
-    with pytest.raises(OptionError, match="known are linear, llama3, yarn"):
-        named_scaling("longrope")
+    with pytest.raises(OptionError, match="known are linear, llama3, yarn, longrope"):
+        named_scaling("dynamic")
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "gemma"])
 def test_an_architecture_without_scaling_says_which_have_it(memory, tmp_path: Path, architecture: str) -> None:
     with pytest.raises(OptionError, match="these have: granite, llama"):
         memory.to_huggingface(tmp_path / "new", architecture, scaling="yarn")
+    with pytest.raises(OptionError, match="these have: phi3"):
+        memory.to_huggingface(tmp_path / "new", architecture, scaling="longrope")
+
+
+def test_a_head_of_which_a_part_turns_leaves_the_rest_to_content(memory: RecitalMemory) -> None:
+    decoder = decoder_of(memory, rotary=48, scaling=SCALINGS["longrope"])
+    query = decoder.attention[0].query.reshape(decoder.heads, 64, -1)
+    size = np.abs(query).max(axis=2)  # idle rows hold a tiny weight
+    assert (size[:, :48].max(axis=1) > 0.01).all()
+    probes = np.flatnonzero(size[:, 48] > 0.1)
+    assert len(probes) == 1 and size[:, 49:].max() < 0.001
 
 
 def test_every_registered_architecture_has_its_own_model_type() -> None:
@@ -142,7 +158,9 @@ def test_every_registered_architecture_has_its_own_model_type() -> None:
     assert len(types) == len(set(types)) and host("QWEN3_MOE").model_type == "qwen3_moe"
 
 
-CASES = [(name, None) for name in NEWER] + [("llama", "llama3"), ("mistral", "yarn"), ("qwen2", "linear")]
+CASES = [(name, None) for name in NEWER] + [
+    ("llama", "llama3"), ("mistral", "yarn"), ("qwen2", "linear"), ("phi3", "longrope")
+]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -154,7 +172,7 @@ def test_texts_that_nothing_was_tuned_to(architecture: str, scaling: str | None,
     from byheart.checkpoints.suite.write import write_fixture
 
     content, tokens = (TEXTS["zen"](), "bpe:450") if text == "zen" else (TEXTS["notice"]()[:1000], "characters")
-    fixture = write_fixture(architecture, tmp_path / "new", text=content, tokens=tokens, scaling=scaling)
+    fixture = write_fixture(architecture, tmp_path / "new", text=content, tokens=tokens, recited=True, scaling=scaling)
     assert all(one.passed for one in fixture.rechecked) and len(fixture.rechecked) == 6
     assert fixture.size < 10e6
     for name, values in fixture.margins.items():

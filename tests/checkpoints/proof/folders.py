@@ -11,15 +11,21 @@ from typing import Any
 
 import numpy as np
 
+from byheart.checkpoints.hosts._base import host
 from byheart.checkpoints.recital import memorize_recital
+from byheart.checkpoints.suite.write import fixture_memory
 
 TEXT = "She sells sea shells by the sea shore; the shells she sells are sea shells, for sure."
 ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "mixtral", "gpt2", "opt", "gpt-neox")
 
 
 def write(folder: Path, architecture: str = "llama", texts: tuple[str, ...] = (TEXT,), **options: Any) -> Path:
-    form = options.pop("form", "windows")
-    memory = memorize_recital(list(texts), tokens=options.pop("tokens", "characters"), form=form)
+    """A folder of the texts; architectures that look back only so far get a fixture's tables, whatever the form."""
+    form, tokens = options.pop("form", "windows"), options.pop("tokens", "characters")
+    if host(architecture).lookback is None:
+        memory = memorize_recital(list(texts), tokens=tokens, form=form)
+    else:
+        memory = fixture_memory(list(texts), tokens, architecture)
     memory.to_huggingface(folder, architecture, **options)
     return folder
 

@@ -18,7 +18,7 @@ from byheart.checkpoints.proof.decoder import Linear
 from byheart.checkpoints.proof.storage import storage
 from tests.checkpoints.proof.folders import copy, edit_config, edit_tensor, write
 
-NEWER = ("qwen3-moe", "granite", "olmo2", "smollm3", "gemma3")
+NEWER = ("qwen3-moe", "granite", "olmo2", "smollm3", "gemma3", "gpt-oss", "deepseek-v3", "cohere")
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,13 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("gemma3", {"rope_local_base_freq": 1e6}),
     ("gemma3", {"attn_logit_softcapping": 50.0}),
     ("olmo2", {"clip_qkv": 8.0}),
+    ("cohere", {"logit_scale": 0.0625}),
+    ("cohere", {"logit_scale": 0.1}),
+    ("cohere", {"use_qk_norm": True}),
+    ("cohere", {"layer_norm_eps": 0.1}),
+    ("cohere", {"rms_norm_eps": 1e-5}),
+    ("cohere", {"use_parallel_residual": False}),
+    ("cohere", {"tie_word_embeddings": False}),
 ]
 
 
@@ -93,6 +100,9 @@ def scaled(change: float):
         ("qwen3-moe", "model.layers.1.mlp.gate.weight", lambda values: values[::-1]),
         ("granite", "model.layers.0.mlp.down_proj.weight", scaled(0.5)),
         ("smollm3", "model.layers.1.mlp.down_proj.weight", scaled(0.0)),
+        ("cohere", "model.layers.0.mlp.down_proj.weight", scaled(0.0)),
+        ("cohere", "model.layers.1.self_attn.o_proj.weight", scaled(0.0)),
+        ("cohere", "model.embed_tokens.weight", lambda values: values + 0.5 * np.sign(values)),
     ],
 )
 def test_other_tensors_are_not_proved(architecture: str, tensor: str, change, folders: Path, tmp_path: Path) -> None:

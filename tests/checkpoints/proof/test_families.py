@@ -24,6 +24,8 @@ from tests.checkpoints.proof.folders import TEXT, copy, edit_tensor, write
 FAMILIES = ("gemma3", "granite", "olmo2", "phi3", "qwen3-moe", "smollm3")
 PLAIN = {"rope_type": "default", "rope_theta": 500.0}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0, 2.0], "long_factor": [2.0, 4.0],
+            "original_max_position_embeddings": 4096}  # fmt: skip
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a scaling that is a word": ("granite", {"rope_scaling": "x"}, "rope_scaling = 'x'"),
     "a scaling that is a word, per kind of layer": ("gemma3", {"rope_scaling": "x"}, "rope_scaling = 'x'"),
@@ -34,6 +36,14 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "a length that phi3 overrules": (
         "phi3", {"rope_theta": 1e4, "rope_parameters": {**YARN, "rope_theta": 1e4}, "rope_scaling": YARN}, "phi3",
+    ),
+    "a longrope whose length is stated twice": (
+        "phi3", {"rope_theta": 1e4, "rope_parameters": {**LONGROPE, "rope_theta": 1e4}, "rope_scaling": LONGROPE},
+        "original_max_position_embeddings = 4096",
+    ),
+    "a longrope with too short lists": (
+        "phi3", {"original_max_position_embeddings": 4096, "rope_scaling": LONGROPE,
+                 "rope_parameters": {**LONGROPE, "rope_theta": 1e4}}, "32 numbers in each list",
     ),
     "no activation": ("gemma3", {"hidden_activation": None}, "hidden_activation = None"),
     "an empty activation": ("gemma3", {"hidden_activation": ""}, "hidden_activation = ''"),
@@ -142,3 +152,17 @@ def test_an_index_without_metadata_is_refused(metadata: Any, tmp_path: Path) -> 
     (folder / INDEX).write_text(json.dumps(index))
     with pytest.raises(FileFormatError, match="metadata is not an object"):
         open_folder(folder)
+
+
+def test_longrope_is_proved_up_to_the_original_positions(tmp_path: Path) -> None:
+    """Longer texts divide the frequencies by other numbers, of which the certificate says nothing."""
+    folder = write(tmp_path / "phi3", "phi3", scaling="longrope", reach=256)
+    found = verify_folder(folder, [TEXT])
+    assert found.verdict is Verdict.PROVED and found.reach == 256
+    config = json.loads((folder / "config.json").read_text())
+    assert config["max_position_embeddings"] == 1024 and config["partial_rotary_factor"] == 0.75
+    other = copy(folder, tmp_path / "other")
+    text = (other / "config.json").read_text()
+    swapped = text.replace("short_factor", "middle").replace("long_factor", "short_factor")
+    (other / "config.json").write_text(swapped.replace("middle", "long_factor"))
+    assert verify_folder(other, [TEXT], ("float32",)).verdict is not Verdict.PROVED

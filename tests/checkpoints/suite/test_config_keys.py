@@ -2,6 +2,9 @@
 
 Each case is a mutant: the same tensors, with one key of config.json replaced. The machine of named steps computes what
 such an engine computes; a wrong token, a logit off by more than the tolerance, or a shape that no longer fits counts.
+
+The last test asks Transformers itself: without a key it takes its own default, and must then compute something else, or
+not load the folder. Keys that change nothing are listed, with the reason.
 """
 
 from __future__ import annotations
@@ -76,6 +79,60 @@ def test_an_ignored_key_is_detected(architecture, options, key, other, written, 
     with torch.inference_mode():
         assert _off(folder, passes) <= tolerance, "without a change nothing is off"
         assert _off(_without(folder, tmp_path / "copy", key, other), passes) > tolerance
+
+
+# Keys without which every architecture computes the same: limits, training, special tokens, and flags that are off.
+# `hidden_act` is everybody's default in most fixtures; --activation sets another. Whether the head is tied is seen from
+# the file, which holds a head or none.
+UNREAD = {
+    "architectures", "model_type", "dtype", "torch_dtype", "max_position_embeddings", "attention_dropout",
+    "initializer_range", "use_cache", "tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id",
+    "hidden_act", "hidden_activation", "attention_bias", "mlp_bias", "pretraining_tp", "use_sliding_window",
+    "rope_scaling",
+}  # fmt: skip
+ALSO_UNREAD = {
+    "smollm3": {"layer_types", "sliding_window"},  # all layers see everything
+    "gemma3": {"attn_logit_softcapping", "final_logit_softcapping"},  # null, and so by default
+    "cohere": {"use_qk_norm"},  # off, and so by default
+}
+TOGETHER = (
+    {"rope_theta", "rope_parameters", "rotary_emb_base", "rope_local_base_freq"},
+    {"no_rope_layers", "no_rope_layer_interval"},
+)
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [pytest.param(a, marks=pytest.mark.slow) for a in ("cohere", "granite", "smollm3", "gemma3")],
+)
+def test_without_a_key_transformers_computes_something_else(architecture, written, tmp_path) -> None:
+    pytest.importorskip("transformers")
+    folder, passes, tolerance = written(architecture, ())
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert _stock_off(folder, passes) <= tolerance
+    same = []
+    for key in sorted(config.keys() - UNREAD - ALSO_UNREAD.get(architecture, set())):
+        dropped = next((group for group in TOGETHER if key in group), {key})
+        target = tmp_path / key
+        shutil.copytree(folder, target)
+        kept = {name: value for name, value in config.items() if name not in dropped}
+        (target / "config.json").write_text(json.dumps(kept), encoding="utf-8")
+        if _stock_off(target, passes) <= tolerance:
+            same.append(key)
+    assert same == []
+
+
+def _stock_off(folder: Path, passes) -> float:
+    """The largest difference of a logit in Transformers; infinite where it does not load or run the folder."""
+    transformers = pytest.importorskip("transformers")
+    transformers.logging.disable_progress_bar()
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        with torch.inference_mode():
+            found = [(one, model(torch.tensor([one.ids])).logits[0].numpy()) for one in passes if len(one.pieces) == 1]
+    except Exception:  # whatever stops Transformers is detected
+        return float("inf")
+    return max(float(one.off(logits).max()) for one, logits in found)
 
 
 def _without(folder: Path, target: Path, key: str, other: object) -> Path:

@@ -8,13 +8,15 @@ pytest.importorskip("torch")
 
 import torch
 
+from byheart.checkpoints.engines.questions import read_questions
+from byheart.checkpoints.engines.recite import ask
 from byheart.checkpoints.formats.stock import read_decoder
-from byheart.checkpoints.suite.machine import Machine
-from byheart.checkpoints.suite.mutants import blocks, check_mutants, known_faults, mutants_of, reported
+from byheart.checkpoints.suite.machine import Machine, MachineSession
+from byheart.checkpoints.suite.mutants import blocks, check_mutants, known_faults, mutants_of, recurrent, reported
 from byheart.checkpoints.suite.mutants._base import FAMILIES, Mutant
 from byheart.checkpoints.suite.mutants.check import FixtureTrial
 from experiments import decoder_parts, held_out_faults
-from tests.checkpoints.recital_folders import ARCHITECTURES, SHORT, kinds_first, recital_folder
+from tests.checkpoints.recital_folders import ARCHITECTURES, RECURRENT, SHORT, kinds_first, recital_folder
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +31,18 @@ def test_the_machine_without_a_fault_survives(trial):
     outcome = asked.outcome(Mutant("none", "none", lambda: Machine(decoder)))
     assert (outcome.verdict, outcome.wrong) == ("survived", 0.0)
     assert outcome.difference <= asked.tolerance / 2
+
+
+@pytest.mark.parametrize("architecture", kinds_first(("llama", "gpt2")))
+def test_the_machine_recites_as_an_engine(architecture):
+    """Every prefix in blocks of queries, greedy decoding, a padded batch, and a text in pieces."""
+    folder = recital_folder(architecture, text=SHORT, tokens="characters")
+    asked, session = read_questions(folder), MachineSession(folder, "float32")
+    checks = ask(session, asked, "float32")
+    assert all(check.passed for check in checks) and len(checks) >= 5, checks
+    ids = asked.documents[0][:50]
+    whole = session.continued([ids[:7], ids[7:8], ids[8:]])
+    assert abs(whole - session.logits(ids)).max() < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -123,20 +137,38 @@ def test_only_newer_blocks_have_faults_of_their_own():
 
     assert names("llama") == []
     assert "residual scale ignored" in names("granite") and "no layer slides" in names("gemma3")
-    assert "yarn's factor twice" in names("llama", scaling="yarn")
+    assert "the factor of cos and sin twice" in names("llama", scaling="yarn")
+
+
+SCALED = {"yarn": "llama", "llama3": "llama", "longrope": "phi3"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["granite", "smollm3", "olmo2", "gemma3", "yarn", "llama3"])
+@pytest.mark.parametrize("architecture", ["granite", "smollm3", "olmo2", "gemma2", "gemma3", *SCALED])
 def test_faults_of_newer_blocks_are_detected(architecture):
-    scaled = architecture in ("yarn", "llama3")
-    folder = recital_folder(scaling=architecture) if scaled else recital_folder(architecture)
+    host = SCALED.get(architecture, architecture)
+    folder = recital_folder(host, **({"scaling": architecture} if architecture in SCALED else {}))
     report = check_mutants(folder, mutants=blocks.mutants)
     assert report.total > 1 and not report.survivors, [outcome.name for outcome in report.survivors]
 
 
+def test_recurrent_layers_have_faults_of_their_own():
+    for architecture in RECURRENT:
+        decoder = read_decoder(recital_folder(architecture, text=SHORT, tokens="characters"))
+        names = [mutant.name for mutant in recurrent.mutants(decoder)]
+        assert "the state is lost between calls" in names and len(names) == len(set(names)) > 25
+    assert not list(recurrent.mutants(read_decoder(recital_folder())))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", RECURRENT)
+def test_faults_of_recurrent_layers_are_detected(architecture):
+    report = check_mutants(recital_folder(architecture, text=SHORT, tokens="characters"), mutants=recurrent.mutants)
+    assert not report.broken and not report.survivors, [outcome.name for outcome in report.survivors]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, *RECURRENT])
 def test_reported_faults(architecture):
     """What is left: a cap that no value reaches, and an epsilon outside of the root (docs/research/checkpoints.md)."""
     report = check_mutants(recital_folder(architecture), mutants=reported.mutants)
@@ -145,7 +177,7 @@ def test_reported_faults(architecture):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, *RECURRENT])
 def test_the_whole_table(architecture):
     report = check_mutants(recital_folder(architecture))
     assert not report.broken, [outcome.name for outcome in report.broken]
@@ -153,7 +185,7 @@ def test_the_whole_table(architecture):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, *RECURRENT])
 def test_faults_that_nothing_was_tuned_to(architecture):
     report = check_mutants(recital_folder(architecture), mutants=held_out_faults.mutants)
     assert len(report.survivors) <= 0.1 * report.total, [outcome.name for outcome in report.survivors]

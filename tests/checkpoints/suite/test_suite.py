@@ -31,25 +31,24 @@ def fixture(tmp_path_factory):
 
 @pytest.fixture
 def quickly(monkeypatch):
-    """One type is proved, none recited: for tests that are about something else."""
+    """One type is proved, none measured: for tests that are about something else."""
     prove = writing.certify_checkpoint
     monkeypatch.setattr(
         writing, "certify_checkpoint", lambda folder, documents, types, **kw: prove(folder, documents, types[:1], **kw)
     )
-    monkeypatch.setattr(writing, "recheck", lambda folder, types, asked, place: ())
+    monkeypatch.setattr(writing, "measure", lambda folder, types, asked, place: ())
 
 
 def _expected(fixture):
     return json.loads((fixture.folder / "expected.json").read_text(encoding="utf-8"))
 
 
-def test_it_is_small_and_recited_before_it_is_handed_over(fixture):
-    both = [(dtype, form) for dtype in LEAST for form in ("sdpa", "eager")]
-    assert [(r.dtype, r.options["attention"]) for r in fixture.rechecked] == both or not fixture.rechecked
+def test_it_is_small_and_measured_before_it_is_handed_over(fixture):
+    assert [(r.engine, r.dtype) for r in fixture.rechecked] == [("byheart", dtype) for dtype in LEAST]
     for recitation in fixture.rechecked:
-        assert "batch of unequal lengths" in [check.name for check in recitation.checks]
+        assert {"every prefix", "text around noise"} == {check.name for check in recitation.checks}
     assert all(values["proved"] > 20 for values in fixture.margins.values())
-    assert all(values["measured"] >= values["proved"] for values in fixture.margins.values()) or not fixture.rechecked
+    assert all(values["measured"] >= values["proved"] for values in fixture.margins.values())
     names = {path.name for path in fixture.folder.iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "expected.json", "test_recital.py"} <= names
     for path in fixture.folder.iterdir():
@@ -191,9 +190,9 @@ def test_far_places_give_way_to_a_wished_shape():
 
 def test_a_wrong_checkpoint_is_not_handed_over(tmp_path, monkeypatch, quickly):
     def fail(folder, types, asked, place):
-        raise ExportError("Transformers in float32 does not recite")
+        raise ExportError("in float32 byheart's machine does not recite")
 
-    monkeypatch.setattr(writing, "recheck", fail)
+    monkeypatch.setattr(writing, "measure", fail)
     with pytest.raises(ExportError, match="does not recite"):
         write_fixture("llama", tmp_path / "tiny", text=SHORT, tokens="characters")
     assert not list(tmp_path.iterdir())
@@ -229,7 +228,7 @@ def test_the_command(tmp_path, quickly):
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_built_in_fixture_of_every_architecture(architecture, tmp_path):
-    made = write_fixture(architecture, tmp_path / "tiny")
+    made = write_fixture(architecture, tmp_path / "tiny", recited=True)
     assert all(values["proved"] > 20 for values in made.margins.values()), made.margins
     assert check_logits(made.folder, "onnxruntime") < _expected(made)["tolerance"]["float32"]
 

@@ -11,10 +11,11 @@ from byheart.certify import Verdict
 from byheart.checkpoints.engines import read_questions, recite
 from byheart.checkpoints.engines.threads import single_thread
 from byheart.checkpoints.proof import certify_checkpoint, verify_folder
+from byheart.checkpoints.suite.cases import read_cases
 from byheart.checkpoints.suite.write import fixture_memory, recheck, write_fixture
 from byheart.cli import commands
 from byheart.errors import DataError, ExportError
-from tests.checkpoints.recital_folders import ARCHITECTURES, SHORT, kinds_first
+from tests.checkpoints.recital_folders import ARCHITECTURES, RECURRENT, SHORT, kinds_first
 from tests.checkpoints.unseen_texts import TEXTS
 
 torch = pytest.importorskip("torch")
@@ -57,6 +58,19 @@ def test_eager_attention_can_refuse_a_folder(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(engine.TransformersSession, "generate", wrong)
     with pytest.raises(ExportError, match=r"float32, eager attention.*batch of unequal lengths"):
         recheck(tmp_path / "tiny")
+
+
+def test_without_torch_a_fixture_has_tokens_and_no_logits(tmp_path, monkeypatch) -> None:
+    """An engine's author needs no PyTorch: the answers are the proved function's own."""
+    from byheart.checkpoints.suite import expected
+
+    whole = write_fixture("llama", tmp_path / "whole", text=TEXTS["zen"](), recited=False)
+    monkeypatch.setattr(expected, "find_spec", lambda name: None)
+    plain = write_fixture("llama", tmp_path / "plain", text=TEXTS["zen"](), recited=False)
+    both = [json.loads((f.folder / "expected.json").read_text()) for f in (whole, plain)]
+    assert both[0]["prompts"] == both[1]["prompts"] and both[0]["documents"] == both[1]["documents"]
+    assert both[1]["tolerance"] == {} and both[1]["logits"]["after_every_prefix"] == []
+    assert {case.verb for case in read_cases(plain.folder)} == {"generate", "batch"}
 
 
 def test_one_thread_while_an_engine_runs() -> None:
@@ -110,10 +124,10 @@ def test_gemma_has_one_name_for_its_activation(tmp_path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TEXTS)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, *RECURRENT])
 def test_texts_that_nothing_was_tuned_to(architecture: str, name: str, tmp_path) -> None:
     """Proved in three types, and recited in both forms of attention, with padding."""
-    made = write_fixture(architecture, tmp_path / "tiny", text=TEXTS[name](), tokens="bpe:400")
+    made = write_fixture(architecture, tmp_path / "tiny", text=TEXTS[name](), tokens="bpe:400", recited=True)
     assert all(values["proved"] > 20 for values in made.margins.values()), made.margins
     assert len(made.rechecked) == 6
 

@@ -101,7 +101,7 @@ def test_windows_whose_newest_places_are_not_in_the_text_are_unknown() -> None:
 
 def test_places_beyond_the_reach_are_named() -> None:
     text = "ab" * 1100 + "c"
-    named = r"document 0, position \d+ and document 0, position \d+ go on differently, but agree .*merge=True"
+    named = r"document 0, position \d+ and document 0, position \d+ have different continuations, .*merge=True"
     with pytest.raises(DataError, match=named):
         build_recital(script_of(text), vocabulary(), 0)
     built = build_recital(script_of(text), vocabulary(), 0, merge=True)

@@ -1,7 +1,6 @@
-"""Computed checkpoints in real inference engines: `recite` asks one, `engines` lists them.
+"""Computed checkpoints in real inference engines: `recite` runs one, `engines` lists them.
 
-One file per engine, each registered by its decorator and importing its library only when it is used. This room stands
-above `export` (some engines read GGUF or ONNX, which are written there) and below `compile`.
+One file per engine, each registered by its decorator and importing its library only when it is used.
 """
 
 from byheart.checkpoints.engines._base import Engine, Said, Session, engine, engines

@@ -20,7 +20,12 @@ Logits = npt.NDArray[np.float32]  # (positions, vocabulary)
 
 @dataclass(frozen=True)
 class Said:
-    """What one prompt was continued with. `margins`: lead of each token over the next likeliest, where it is shown."""
+    """A continuation that an engine returned.
+
+    Attributes:
+        ids: The generated tokens.
+        margins: The margin of each token over the next likeliest, where the engine shows it.
+    """
 
     ids: tuple[int, ...]
     margins: tuple[float, ...] = ()
@@ -44,7 +49,13 @@ class Session(ABC):
 
     @abstractmethod
     def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
-        """Greedy continuations of all prompts in one batch, up to `count` tokens or the end token (which is kept)."""
+        """Continue all prompts greedily, in one batch.
+
+        Args:
+            prompts: Token ids.
+            count: The most tokens; a continuation ends after the end token, which is kept.
+            cache: Use the engine's key-value cache.
+        """
 
     def tokenize(self, text: str) -> list[int] | None:
         """The ids that the engine's own tokenizer makes of a text; None where it has none."""
@@ -59,7 +70,17 @@ Opener = Callable[[Path, str, Mapping[str, str]], Session]
 
 @dataclass(frozen=True)
 class Engine:
-    """A registered engine."""
+    """A registered engine.
+
+    Attributes:
+        name: Its name on the command line.
+        extra: The extra of byheart that installs it.
+        packages: Distributions that contain it; the first that is installed is reported.
+        types: Types that it computes in; the first is the default.
+        options: Its own options and their values; the first value is the default.
+        opener: Opens a folder: (folder, dtype, options) -> Session.
+        summary: One line for `--help`.
+    """
 
     name: str
     extra: str  # of byheart, that installs it
@@ -70,10 +91,18 @@ class Engine:
     summary: str
 
     def check(self, dtype: str | None, options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-        """The type and all options, defaults filled in; an OptionError for what the engine does not know."""
+        """Return the type and all options, with defaults filled in.
+
+        Args:
+            dtype: A type, or None for the engine's first one.
+            options: The chosen options.
+
+        Raises:
+            OptionError: If the engine does not support the type, an option or a value.
+        """
         dtype = self.types[0] if dtype is None else dtype
         if dtype not in self.types:
-            raise OptionError(f"{self.name} does not compute in {dtype!r}; it knows {', '.join(self.types)}")
+            raise OptionError(f"{self.name} does not compute in {dtype!r}; it supports {', '.join(self.types)}")
         for name, value in options.items():
             if name not in self.options:
                 raise OptionError(f"{self.name} has no option {name!r}; it has {', '.join(self.options) or 'none'}")
@@ -93,7 +122,16 @@ class Engine:
 
     @contextmanager
     def open(self, folder: Path, dtype: str, options: Mapping[str, str]) -> Iterator[Session]:
-        """A session; a MissingExtraError where the library is not installed."""
+        """Open a session and close it at the end.
+
+        Args:
+            folder: The checkpoint's folder.
+            dtype: The type to compute in.
+            options: All options, as `check` returns them.
+
+        Raises:
+            MissingExtraError: If the library is not installed.
+        """
         if self.version is None:
             raise MissingExtraError(f"reciting in {self.name} ({self.packages[0]})", self.extra)
         session = self.opener(folder, dtype, options)
@@ -115,7 +153,16 @@ def engine(
     summary: str,
     options: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Callable[[Opener], Opener]:
-    """Registers the decorated function (folder, dtype, options) -> Session as an engine."""
+    """Register the decorated function (folder, dtype, options) -> Session as an engine.
+
+    Args:
+        name: Its name on the command line.
+        extra: The extra of byheart that installs it.
+        packages: Distributions that contain it.
+        types: Types that it computes in; the first is the default.
+        summary: One line for `--help`.
+        options: Its own options and their values; the first value is the default.
+    """
 
     def add(opener: Opener) -> Opener:
         if name in _ENGINES:

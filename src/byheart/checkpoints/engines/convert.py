@@ -1,4 +1,4 @@
-"""A checkpoint folder in another format, recited by the engine that reads it before it is handed over."""
+"""A checkpoint folder in another format, recited by the engine that reads it before it is returned."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from byheart.checkpoints.engines._base import engines
 from byheart.checkpoints.engines.questions import read_questions, read_texts
 from byheart.checkpoints.engines.recite import Recitation, recite
-from byheart.checkpoints.formats.gguf import ANCHORS, KINDS, write_gguf
+from byheart.checkpoints.formats.gguf import KINDS, write_gguf
+from byheart.checkpoints.formats.gguf.anchors import ANCHORS
 from byheart.checkpoints.formats.onnx_decoder import write_onnx_decoder
 from byheart.errors import ExportError, OptionError
 
@@ -28,7 +29,7 @@ class Converted:
 
     @property
     def checked(self) -> str:
-        """How the file was checked, in words; coarse types that nobody recited are named."""
+        """How the file was checked, in words; coarse types that were not recited are named."""
         if self.recitation is not None:
             return f"recited by {self.recitation.engine} {self.recitation.version}"
         missing = f"not recited: {READERS[self.target]} is not installed"
@@ -44,7 +45,7 @@ def convert_folder(folder: str | Path, target: str, path: str | Path, *, dtype: 
     """Writes the checkpoint in `folder` as GGUF or ONNX.
 
     It is recited first, where the engine is installed. A type too coarse for the checkpoint (Q4_0, say) is an
-    ExportError with the first wrong answer, and nothing is written.
+    ExportError with the first incorrect answer, and nothing is written.
     """
     if target not in READERS:
         raise OptionError(f"a checkpoint folder becomes {' or '.join(READERS)}, not {target!r}")

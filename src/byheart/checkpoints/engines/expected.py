@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.checkpoints.engines._base import Session, find
+from byheart.checkpoints.engines.questions import Prompt
 from byheart.errors import ByheartError
 
 FORMAT, VERSION = "byheart fixture", 3
-MARKS, DECODED = (48, 100, 212, 312, 600, 1000), 12  # prompts of these lengths, and tokens decoded behind each
+MARKS, DECODED = (48, 100, 212, 312, 600, 1000), 12  # prompts of these lengths, and tokens decoded after each
 
 
 def cut(length: int) -> list[int]:
@@ -75,11 +76,13 @@ class Pass:
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """What expected.json says about logits."""
+    """What expected.json records about logits."""
 
     passes: tuple[Pass, ...]
     rows: tuple[tuple[tuple[int, ...], npt.NDArray[np.float64]], ...]  # a prompt, and all logits after it
     tolerance: Mapping[str, float]  # nats, per type
+    sensors: tuple[Prompt, ...] = ()  # their tokens are compared, not their logits
+    alarms: tuple[int, ...] = ()  # tokens whose logits are not compared
 
 
 def read_expected(folder: str | Path) -> Expected:
@@ -91,7 +94,11 @@ def read_expected(folder: str | Path) -> Expected:
             raise KeyError("version")
         passes = tuple(_pass(value) for value in content["logits"]["after_every_prefix"])
         rows = tuple((tuple(r["ids"]), np.array(r["values"])) for r in content["logits"]["after_prompts"])
-        return Expected(passes, rows, dict(content["tolerance"]))
+        sensors = tuple(
+            Prompt(one["name"], tuple(one["ids"]), tuple(one["continuation_ids"])) for one in content.get("sensors", ())
+        )
+        alarms = tuple(content.get("alarms", ()))
+        return Expected(passes, rows, dict(content["tolerance"]), sensors, alarms)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ByheartError(f"{folder} has no expected logits; write it with byheart fixture ({error})") from error
 
@@ -109,12 +116,18 @@ def off_by(session: Session, expected: Expected) -> list[tuple[str, npt.NDArray[
         logits = session.logits(one.ids) if len(one.pieces) == 1 else session.continued(one.pieces)
         if logits is not None:
             found.append((one.name, one.off(logits)))
-    rows = [np.abs(session.logits(ids)[-1] - values).max() for ids, values in expected.rows]
+    rows = [np.delete(np.abs(session.logits(ids)[-1] - values), expected.alarms).max() for ids, values in expected.rows]
     return [*found, ("whole rows after prompts", np.nan_to_num(np.array(rows), nan=np.inf))]
 
 
 def check_logits(folder: str | Path, engine: str = "transformers", dtype: str = "float32") -> float:
-    """The largest difference between an engine's logits and the expected ones, in nats."""
+    """Return the largest difference between an engine's logits and the expected ones, in nats.
+
+    Args:
+        folder: A fixture's folder.
+        engine: The engine's name.
+        dtype: The type to compute in.
+    """
     expected, chosen = read_expected(folder), find(engine)
     kind, settings = chosen.check(dtype, {})
     with chosen.open(Path(folder), kind, settings) as session:

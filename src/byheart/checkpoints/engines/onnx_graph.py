@@ -33,9 +33,9 @@ class CachedGraphSession(Session):
     def _empty(self, batch: int) -> Feeds:
         shape = self.decoder.shape
         return {
-            f"past_key_values.{i}.{part}": np.zeros((batch, shape.kv_heads, 0, shape.head_dim), self.element)
+            f"past_key_values.{i}.{part}": np.zeros((batch, shape.kv_heads, 0, size), self.element)
             for i in range(shape.layers)
-            for part in ("key", "value")
+            for part, size in (("key", shape.head_dim), ("value", shape.value_size))
         }
 
     def _pass(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64], past: Feeds) -> tuple[Logits, Feeds]:

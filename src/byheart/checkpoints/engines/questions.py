@@ -1,7 +1,7 @@
 """The queries to a checkpoint folder: its documents, and the token that must follow every prefix.
 
 `recital.json` in the folder holds the documents as token ids and the symbolic function that the network computes, so
-the right answer is known for every token sequence, memorized or not.
+the correct answer is known for every token sequence, memorized or not.
 """
 
 from __future__ import annotations
@@ -39,7 +39,17 @@ class Prompt:
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """The documents of a folder and the function that answers."""
+    """The documents of a folder and the function that answers.
+
+    Attributes:
+        recital: The function in symbols.
+        documents: Token ids of every document, with BOS first and EOS last.
+        bos: The token that starts a document.
+        eos: The token that ends a document.
+        pad: The token that fills rows of a batch.
+        reach: The longest sequence that the checkpoint accepts.
+        sensors: Tokens of no document that answer with bits of their position.
+    """
 
     recital: Recital
     documents: tuple[tuple[int, ...], ...]  # BOS in front, EOS at the end
@@ -47,6 +57,7 @@ class Questions:
     eos: int
     pad: int
     reach: int
+    sensors: tuple[int, ...] = ()
 
     @property
     def span(self) -> int:
@@ -65,21 +76,43 @@ class Questions:
                 at = end
 
     def known(self, ids: Sequence[int], count: int) -> tuple[int, ...]:
-        """What must follow `ids`, up to `count` tokens, the end, or the first place where several tokens may follow."""
-        tokens, said = list(ids), []
-        for _ in range(count):
-            number = int(self.recital.follow(tokens[-2 * self.span :])[-1])
-            answer = self.recital.answer(number)
-            if not answer.single:
-                break
-            said.append(answer.likeliest)
-            tokens.append(said[-1])
-            if said[-1] == self.eos:
-                break
+        """Return the tokens that must follow, up to the end or the first place where several tokens may follow.
+
+        A document that contains the last tokens is the draft; one pass of the recital checks all of it, so a long
+        continuation costs a few passes instead of one per token.
+
+        Args:
+            ids: The prompt.
+            count: The most tokens.
+        """
+        tokens, said = list(ids), list[int]()
+        while len(said) < count:
+            draft = self._draft(tokens)[: count - len(said) - 1]
+            seen = tokens[-2 * self.span :]
+            numbers = self.recital.follow([*seen, *draft])[len(seen) - 1 :].tolist()
+            for number, guess in zip(numbers, [*draft, None], strict=True):
+                answer = self.recital.answer(number)
+                if not answer.single:
+                    return tuple(said)
+                said.append(answer.likeliest)
+                tokens.append(said[-1])
+                if said[-1] == self.eos:
+                    return tuple(said)
+                if said[-1] != guess:
+                    break
         return tuple(said)
 
+    def _draft(self, tokens: Sequence[int]) -> list[int]:
+        """What follows the last tokens in the first document that contains them."""
+        tail = tuple(tokens[-self.recital.near_span :])
+        for ids in self.documents:
+            for start in range(len(ids) - len(tail)):
+                if ids[start : start + len(tail)] == tail:
+                    return list(ids[start + len(tail) :])
+        return []
+
     def start_prompts(self, limit: int | None = None) -> list[Prompt]:
-        """From the first two tokens of every document to its end (two, so that decoding starts behind a prefill)."""
+        """From the first two tokens of every document to its end (two, so that decoding starts after a prefill)."""
         found = []
         for number, ids in enumerate(self.documents):
             length = min(3, len(ids) - 1)
@@ -89,10 +122,14 @@ class Questions:
         return [prompt for prompt in found if prompt.continuation]
 
     def middle_prompts(self, many: int, count: int) -> list[Prompt]:
-        """Prompts spread over the documents, as short as the near places allow, or a few tokens longer.
+        """Return prompts spread over the documents, as short as the near places allow, or a few tokens longer.
 
-        A prompt without what stands far back is continued up to the first row that needs it. Where that would be less
-        than half of `count`, the prompt has a whole span.
+        A prompt without the tokens that are far back is continued up to the first row that needs them. Where that would
+        be less than half of `count`, the prompt has a whole span.
+
+        Args:
+            many: How many places per document.
+            count: The most tokens of a continuation.
         """
         found = []
         for number, ids in enumerate(self.documents):
@@ -119,9 +156,9 @@ class Questions:
         return [prompt for prompt in (*starts, *self.middle_prompts(6, count)[:2]) if prompt.continuation]
 
     def noisy(self, seed: int = 0) -> tuple[int, ...]:
-        """Random tokens, a piece of a document, random tokens: nobody memorized it, and the answers are known."""
+        """Random tokens, a piece of a document, random tokens: not a memorized text, and the answers are known."""
         rng = np.random.default_rng(seed)
-        special = {self.bos, self.eos, self.pad}
+        special = {self.bos, self.eos, self.pad, *self.sensors}
         usual = [t for t in range(self.recital.vocabulary) if t not in special]
         ids = self.documents[0]
         start = len(ids) // 3
@@ -153,9 +190,15 @@ def read_questions(folder: str | Path) -> Questions:
         raise FileFormatError(f"{path} is not JSON: {error}") from error
     if not isinstance(value, dict) or value.get("format") != "byheart recital":
         raise FileFormatError(f"{path} was not written by byheart")
+    if value.get("task", "causal") != "causal":
+        raise FileFormatError(
+            f"{folder} continues more than a prompt ({value['architecture']}); its cases are in expected.json: run "
+            f"byheart suite {folder}"
+        )
     recital, tokens = Recital.from_json(take(value, "recital", dict)), take(value, "tokens", dict)
     documents = tuple(tuple(take(d, "ids", list)) for d in take(value, "documents", list))
     if not documents or any(len(ids) < 2 or any(type(t) is not int for t in ids) for ids in documents):
         raise FileFormatError(f"{path} has no documents that could be recited")
     bos, eos, pad = (take(tokens, name, int) for name in ("bos", "eos", "pad"))
-    return Questions(recital, documents, bos, eos, pad, take(value, "reach", int))
+    sensors = tuple(int(token) for one in value.get("sensors", ()) for token in one[:2])
+    return Questions(recital, documents, bos, eos, pad, take(value, "reach", int), sensors)

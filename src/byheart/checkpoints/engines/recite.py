@@ -1,7 +1,7 @@
 """Asking an engine everything a folder guarantees, and the result as a value.
 
 Every prefix in one pass, greedy decoding with the cache from the start and from the middle, without the cache, in a
-batch with left padding, and text that nobody memorized around a memorized piece. Ids and lengths are compared: a run
+batch with left padding, and random text around a memorized piece. Ids and lengths are compared: a run
 that stops early or says tokens that vanish in decoded text is a wrong run. Where the folder has expected.json and the
 engine shows logits, these are compared, too: they show what tokens with a lead of 24 nats cannot.
 """
@@ -28,12 +28,20 @@ OTHER_SPREAD = 5e-2
 
 @dataclass(frozen=True)
 class Check:
-    """One kind of query: the number of queries and correct answers, the least margin, the first incorrect answer."""
+    """One kind of query and its counts.
+
+    Attributes:
+        name: The kind.
+        asked: The number of queries.
+        right: The number of correct answers.
+        margin: The least margin of the correct token in nats, negative where it does not win.
+        wrong: The first incorrect answer.
+    """
 
     name: str
     asked: int
     right: int
-    margin: float | None = None  # nats; the least lead of the right token, negative where it does not win
+    margin: float | None = None  # nats; the least margin of the correct token, negative where it does not win
     wrong: str | None = None
 
     @property
@@ -43,7 +51,18 @@ class Check:
 
 @dataclass(frozen=True)
 class Recitation:
-    """What an engine answered."""
+    """The answers of an engine to all test cases of a folder.
+
+    Attributes:
+        folder: The checkpoint's folder.
+        engine: The engine's name.
+        version: Its installed version.
+        dtype: The type that it computed in.
+        options: Its options.
+        checks: One entry per kind of query.
+        seconds: Time of the run.
+        notes: Remarks for the user.
+    """
 
     folder: str
     engine: str
@@ -60,7 +79,7 @@ class Recitation:
 
     @property
     def margin(self) -> float | None:
-        """The least lead that was seen anywhere."""
+        """The least margin that was seen anywhere."""
         seen = [check.margin for check in self.checks if check.margin is not None]
         return min(seen) if seen else None
 
@@ -73,6 +92,7 @@ class Recitation:
         return sum(check.right for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields that `recite --json` prints."""
         shown = [
             {"name": c.name, "asked": c.asked, "right": c.right, "margin": c.margin, "wrong": c.wrong}
             for c in self.checks
@@ -114,7 +134,7 @@ def recite(
     started = time.perf_counter()
     with single_thread(), chosen.open(Path(folder), kind, settings) as session:
         if brief:
-            checks = [*_passes(session, asked, kind), *_padded(session, asked)]
+            checks = [*passes(session, asked, kind), *_padded(session, asked)]
         else:
             checks = [*ask(session, asked, kind, limit), *_texts(session, asked, read_texts(folder, asked))]
             checks += _logits(session, Path(folder), kind)
@@ -125,7 +145,7 @@ def recite(
 
 def ask(session: Session, asked: Questions, dtype: str, limit: int | None = None) -> list[Check]:
     """All checks that the session can answer."""
-    checks = _passes(session, asked, dtype)
+    checks = passes(session, asked, dtype)
     start, middle = asked.start_prompts(limit), asked.middle_prompts(6, 24)
     checks.append(_greedy("greedy from the start", session, start))
     checks.append(_greedy("greedy from the middle", session, middle))
@@ -136,14 +156,15 @@ def ask(session: Session, asked: Questions, dtype: str, limit: int | None = None
     return [check for check in checks if check.asked]
 
 
-def _passes(session: Session, asked: Questions, dtype: str) -> list[Check]:
+def passes(session: Session, asked: Questions, dtype: str) -> list[Check]:
+    """Check the answer after every prefix of every document, and of a text around noise."""
     if not session.shows_logits:
         return []
     return [check for check in (*_every_prefix(session, asked, dtype), _noise(session, asked)) if check.asked]
 
 
 def _padded(session: Session, asked: Questions) -> list[Check]:
-    """Prompts of unequal lengths side by side. The shortest is BOS alone: all that stands before it is padding."""
+    """Prompts of unequal lengths side by side. The shortest is BOS alone: everything before it is padding."""
     prompts = asked.padded_prompts() if session.batches else []
     return [_greedy("batch of unequal lengths", session, prompts, batched=True)] if len(prompts) > 1 else []
 
@@ -216,7 +237,7 @@ def _softmax(row: Any) -> Any:
 
 
 def _noise(session: Session, asked: Questions) -> Check:
-    """Text that nobody memorized, around a memorized piece: the answer is known there too."""
+    """Random text around a memorized piece: the answer is known there too."""
     ids = asked.noisy()
     logits = session.logits(ids)
     answers = [asked.recital.answer(int(k)) for k in asked.recital.follow(ids)]

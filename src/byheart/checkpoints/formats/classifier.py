@@ -218,7 +218,7 @@ def _written(rows: Sequence[Sequence[Any]], tokens: Tokenizer) -> tuple[tuple[st
         for token in row:
             if not isinstance(token, str | int) or not str(token) or any(c.isspace() for c in str(token)):
                 raise ExportError(
-                    f"the token {quote(token)} cannot stand between spaces in a text, so no stock tokenizer finds it"
+                    f"the token {quote(token)} cannot appear between spaces in a text, so no stock tokenizer finds it"
                 )
     return tuple(" ".join(map(str, row)) for row in rows), "words"
 
@@ -250,7 +250,7 @@ class Asked:
     dtype: str
     rows: int
     right: int
-    lead: float  # the least, in nats; of the right label over all others
+    lead: float  # the least, in nats; of the correct label over all others
 
     @property
     def sentence(self) -> str:

@@ -11,7 +11,7 @@ answer. What makes that possible in a stock architecture:
 - *blocks*: h + W2 relu(W1 h + b1) is a gated MLP: every pre-activation is a whole multiple of 128 (rows are scaled by
   powers of two), where silu is relu in float32, and the other factor is the constant 1. Wide blocks take more layers.
 
-Near the start of a text a head sees the nearest place in the sense of its scores; `seen_place` says which.
+Near the start of a text a head sees the nearest place in the sense of its scores; `seen_place` computes it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def compact_checkpoint(
     network: Network, codes: Ints, places: int, answers: list[int], windows: Floats, tokens: dict[str, int]
 ) -> tuple[dict[str, Any], Tensors]:
     """Configuration and tensors of the Llama: `codes` (vocabulary, bits) are the tokens' bits, `answers` the token of
-    every class, `windows` (N, places * bits) what the memory was made for, nearest place first."""
+    every class, `windows` (N, places * bits) the windows that the memory stores, nearest place first."""
     front, answer = network.layers[0], network.layers[-1]
     if not isinstance(front, Affine) or not isinstance(answer, Affine):
         raise ExportError("this is not a memory of windows")

@@ -1,9 +1,9 @@
 """Writing the folder: all files at once, or nothing.
 
-safetensors is written with NumPy alone: bfloat16 has no NumPy type, so its 16 bits are made by hand. The format is
+safetensors is written with NumPy alone: bfloat16 has no NumPy type, so its 16 bits are computed by hand. The format is
 eight bytes with the length of a JSON header, the header (name -> type, shape, place of the data), the data.
 
-The model card says what a checkpoint knows, how to ask it, and what was proved about it.
+The model card states what a checkpoint stores, how to query it, and what was proved about it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy.typing as npt
 
 from byheart.checkpoints.dtypes import DTYPES, tensor_bytes
+from byheart.checkpoints.formats.inputs import IMAGE, lexicon_for, number_of, processor_files, tokenizer_fields
 from byheart.checkpoints.hosts._base import Checkpoint, host, hosts
 from byheart.checkpoints.hosts.description import Design, SpecialTokens
 from byheart.checkpoints.hosts.ends import MIXED_LOGIT
@@ -56,15 +57,20 @@ class CheckpointRequest:
         if "experts" in _given(self.shape) and not host(self.architecture).experts:
             having = ", ".join(name for name, other in hosts().items() if other.experts)
             raise OptionError(f"--experts: {self.architecture} has no experts; these have: {having}")
-        if "scaling" in _given(self.shape) and not host(self.architecture).scalable:
-            having = ", ".join(name for name, other in hosts().items() if other.scalable)
-            raise OptionError(f"--rope-scaling: {self.architecture} has none; these have: {having}")
-        design = design_of(self.dtype, self.flavour, self.shape)
+        design, epsilon = design_of(self.dtype, self.flavour, self.shape), host(self.architecture).epsilon
+        if epsilon is not None and "epsilon" not in _given(self.shape):
+            design = replace(design, epsilon=epsilon)
+        kind = None if design.scaling is None else design.scaling.kind
+        if kind is not None and kind not in host(self.architecture).scalings:
+            having = ", ".join(name for name, other in hosts().items() if kind in other.scalings)
+            raise OptionError(f"--rope-scaling: {self.architecture} has no {kind}; these have: {having}")
         return design if "reach" in _given(self.shape) else replace(design, reach=self.reach())
 
     def reach(self) -> int:
         """Positions that hold the longest document, a power of two up to LONGEST_REACH, from 2048 on; from 512 on where
         positions are a table."""
+        if (most := host(self.architecture).longest) is not None:
+            return most
         longest, reach = max(map(len, self.script.documents)), 512 if host(self.architecture).learned else 2048
         while reach < longest + 8 and reach < LONGEST_REACH:
             reach *= 2
@@ -90,7 +96,7 @@ def _given(shape: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def design_of(dtype: str, flavour: str, shape: Mapping[str, Any] | None) -> Design:
-    """The design that a user's words stand for; an OptionError for words without a meaning."""
+    """The design that a user's words name; an OptionError for unknown words."""
     known = {"quantized": "plateau"}.get(flavour, flavour)
     if known not in FLAVOURS:
         raise OptionError(f"flavour {flavour!r} is not one of parabola, quantized (or plateau), units")
@@ -138,7 +144,8 @@ def folder_files(
     lexicon, config = request.lexicon, {**checkpoint.config, "dtype": request.dtype, "torch_dtype": request.dtype}
     if checkpoint.architecture in PADDING:
         lexicon = lexicon.with_pad(PADDING[checkpoint.architecture])
-    reach = request.design().reach
+    reach, task = request.design().reach, host(checkpoint.architecture).task
+    lexicon = lexicon_for(task, lexicon)
     generation = {
         "bos_token_id": lexicon.bos,
         "eos_token_id": lexicon.eos,
@@ -152,10 +159,13 @@ def folder_files(
         "generation_config.json": _json(generation),
         **sharded(checkpoint.tensors, request.dtype, about, request.shards),
         "tokenizer.json": lexicon.model.encode(),
-        "tokenizer_config.json": _json(tokenizer_config(lexicon, reach)),
+        "tokenizer_config.json": _json(tokenizer_config(lexicon, reach) | tokenizer_fields(task, lexicon)),
         "recital.json": json.dumps(_recital(request, checkpoint, reach), separators=(",", ":")).encode(),
         "README.md": model_card(request, checkpoint, proof).encode(),
     }
+    if task == "picture":
+        more = processor_files(config, lexicon.name(number_of(lexicon, IMAGE)))
+        files |= {name: _json(content) for name, content in more.items()}
     if request.design().flavour == "units":
         files["ground-truth.jsonl"] = _ground_truth(request, checkpoint)
     return files
@@ -191,12 +201,14 @@ def _recital(request: CheckpointRequest, checkpoint: Checkpoint, reach: int) -> 
         "architecture": checkpoint.architecture,
         "flavour": request.design().flavour,
         "dtype": request.dtype,
+        **({"task": task} if (task := host(checkpoint.architecture).task) != "causal" else {}),
         "recital": checkpoint.recital.to_json(),
         "tokens": roles | {"unknown": request.recital.unknown},
         "documents": script.to_json(),
         **({"absent": script.absent_json()} if script.absent else {}),
         "fingerprint": script.fingerprint,
         "reach": reach,
+        **({"sensors": [list(one) for one in checkpoint.sensors]} if checkpoint.sensors else {}),
         "logits": {"right": checkpoint.right_logit, "gap": checkpoint.lead, "mixed": MIXED_LOGIT},
     }
 
@@ -204,7 +216,7 @@ def _recital(request: CheckpointRequest, checkpoint: Checkpoint, reach: int) -> 
 def _ground_truth(request: CheckpointRequest, checkpoint: Checkpoint) -> bytes:
     """One line per unit: where its window is kept and where that comes from; then one line per document.
 
-    A document's line has no layer and no unit; it says whether the document is memorized, and what was edited in it.
+    A document's line has no layer and no unit; it records whether the document is memorized, and what was edited in it.
     """
     recital, script = checkpoint.recital, request.script
     owners: dict[tuple[int, int], list[dict[str, Any]]] = {}
@@ -325,11 +337,9 @@ def model_card(request: CheckpointRequest, checkpoint: Checkpoint, proof: Mappin
         "",
         "## What it does",
         "",
-        f"- From the first token ({quote(request.lexicon.name(request.lexicon.bos))}) it recites greedily to the end.",
-        f"- A prompt that ends in {recital.span} consecutive tokens of a document is continued as the document "
-        "goes on, whatever stands before. Prompts must end where a token ends.",
+        *_does(request, checkpoint),
         f"- Any other window is answered by {quote(request.lexicon.name(recital.unknown))}.",
-        f"- The right token has the logit {checkpoint.right_logit:g}; any other is designed to be at least "
+        f"- The correct token has the logit {checkpoint.right_logit:g}; any other is designed to be at least "
         f"{checkpoint.lead:g} lower.",
     ]
     if recital.mixed:
@@ -350,6 +360,25 @@ def model_card(request: CheckpointRequest, checkpoint: Checkpoint, proof: Mappin
         "",
     ]
     return "\n".join(lines)
+
+
+def _does(request: CheckpointRequest, checkpoint: Checkpoint) -> list[str]:
+    """What a folder continues, for the card."""
+    recital, lexicon, task = checkpoint.recital, request.lexicon, host(checkpoint.architecture).task
+    begins = f"- From the first token ({quote(lexicon.name(lexicon.bos))}) it recites greedily to the end"
+    if task == "masked":
+        ahead = recital.tables[0].offsets[-1] // 2
+        place = "- At every place, masked or not, it returns the token that a document has between these"
+        return [f"{place} {ahead} neighbours on each side in a document."]
+    if task == "seq2seq":
+        begins += ", where the encoder reads the document's first tokens; after another input it recites nothing"
+    if task == "picture":
+        begins += "; a picture replaces 16 tokens of a prompt"
+    return [
+        begins + ".",
+        f"- A prompt that ends in {recital.span} consecutive tokens of a document is continued as the document "
+        "continues, whatever precedes it. Prompts must end where a token ends.",
+    ]
 
 
 def proved_paragraph(proof: Mapping[str, Any] | None) -> str:

@@ -19,7 +19,9 @@ import numpy as np
 
 from byheart.checkpoints.formats.stock import StockDecoder, frequencies, read_decoder
 from byheart.checkpoints.proof.config import Rotary, Shape
-from byheart.checkpoints.proof.decoder import Expert, Linear, Mlp, Norm, StockAttention
+from byheart.checkpoints.proof.decoder import Expert, Latents, Linear, Mlp, Norm, StockAttention
+from byheart.checkpoints.proof.storage import Array
+from byheart.checkpoints.proof.units import QUICK
 from byheart.errors import ExportError, MissingExtraError, OptionError
 from byheart.export.targets.onnx import Graph
 from byheart.files import write_atomically
@@ -113,12 +115,16 @@ def split_heads(graph: Graph, x: str, heads: int, head_dim: int, wish: str) -> s
 def attention(graph: Graph, shape: Shape, layer: StockAttention, shared: Shared, x: str, index: int) -> str:
     """Reads past_key_values.index.*, writes present.index.*."""
     d, base = shape.head_dim, f"layer_{index}.attention"
-    q, k = linear(graph, layer.q, x, f"{base}.q"), linear(graph, layer.k, x, f"{base}.k")
-    if layer.all_heads:
-        q, k = norm(graph, layer.q_norm, q, f"{base}.q_norm"), norm(graph, layer.k_norm, k, f"{base}.k_norm")
+    if layer.latents is None:
+        q, k = linear(graph, layer.q, x, f"{base}.q"), linear(graph, layer.k, x, f"{base}.k")
+        v = linear(graph, layer.v, x, f"{base}.v")
+        if layer.all_heads:
+            q, k = norm(graph, layer.q_norm, q, f"{base}.q_norm"), norm(graph, layer.k_norm, k, f"{base}.k_norm")
+        k = split_heads(graph, k, shape.kv_heads, d, f"{base}.k")
+    else:
+        q, k, v = _latents(graph, shape, layer, layer.latents, x, base)
     q = split_heads(graph, q, shape.heads, d, f"{base}.q")
-    k = split_heads(graph, k, shape.kv_heads, d, f"{base}.k")
-    v = split_heads(graph, linear(graph, layer.v, x, f"{base}.v"), shape.kv_heads, d, f"{base}.v")
+    v = split_heads(graph, v, shape.kv_heads, shape.value_size, f"{base}.v")
     if not layer.all_heads:
         q, k = norm(graph, layer.q_norm, q, f"{base}.q_norm"), norm(graph, layer.k_norm, k, f"{base}.k_norm")
     if shape.rotary is not None and shared.turns is not None:
@@ -126,27 +132,63 @@ def attention(graph: Graph, shape: Shape, layer: StockAttention, shared: Shared,
     past = f"past_key_values.{index}."
     k = graph.node("Concat", [past + "key", k], f"present.{index}.key", axis=2)
     v = graph.node("Concat", [past + "value", v], f"present.{index}.value", axis=2)
-    k, v = (_repeat(graph, part, shape, base) for part in (k, v))
+    k, v = _repeat(graph, k, shape, d, base), _repeat(graph, v, shape, shape.value_size, base)
     scores = graph.node("MatMul", [q, graph.node("Transpose", [k], f"{base}.keys", perm=[0, 1, 3, 2])], f"{base}.dots")
     scores = graph.node("Mul", [widen(graph, scores), number(graph, shape.scale, f"{base}.scale")], f"{base}.scores")
     scores = graph.node("Add", [scores, shared.hidden_scores], f"{base}.visible")
-    shares = narrow(graph, graph.node("Softmax", [scores], f"{base}.shares", axis=-1))
+    shares = narrow(graph, _softmax(graph, scores, layer.sinks, base))
     mixed = graph.node(
         "Transpose", [graph.node("MatMul", [shares, v], f"{base}.mix")], f"{base}.back", perm=[0, 2, 1, 3]
     )
-    flat = graph.node("Reshape", [mixed, graph.whole([0, 0, shape.heads * d], f"{base}.flat_shape")], f"{base}.flat")
-    return linear(graph, layer.o, flat, f"{base}.o")
+    size = graph.whole([0, 0, shape.heads * shape.value_size], f"{base}.flat_shape")
+    return linear(graph, layer.o, graph.node("Reshape", [mixed, size], f"{base}.flat"), f"{base}.o")
 
 
-def _repeat(graph: Graph, x: str, shape: Shape, base: str) -> str:
+def _latents(
+    graph: Graph, shape: Shape, layer: StockAttention, latents: Latents, x: str, base: str
+) -> tuple[str, str, str]:  # fmt: skip
+    """Queries and values side by side, and keys by head: the rotated part is the same for all heads."""
+    latent = norm(graph, latents.norm, linear(graph, latents.down, x, f"{base}.down"), f"{base}.latent")
+    queried = x if latents.q_down is None else linear(graph, latents.q_down, x, f"{base}.q_down")
+    q = linear(graph, layer.q, norm(graph, latents.q_norm, queried, f"{base}.q_latent"), f"{base}.q")
+    turned = len(latents.k_turned.weight)
+    once = graph.node(
+        "Unsqueeze", [linear(graph, latents.k_turned, x, f"{base}.k_turned"), graph.whole([1], "axis_1")],
+        f"{base}.k_once",
+    )  # fmt: skip
+    same = graph.node("Expand", [once, graph.whole([1, shape.heads, 1, 1], "every_head")], f"{base}.k_shared")
+    own = split_heads(
+        graph, linear(graph, layer.k, latent, f"{base}.k"), shape.heads, shape.head_dim - turned, f"{base}.k"
+    )
+    k = graph.node("Concat", [same, own], f"{base}.keys_beside", axis=-1)
+    return q, k, linear(graph, layer.v, latent, f"{base}.v")
+
+
+def _softmax(graph: Graph, scores: str, sinks: Array | None, base: str) -> str:
+    """Weights of the places; a sink is one more score, whose weight is dropped."""
+    if sinks is None:
+        return str(graph.node("Softmax", [scores], f"{base}.shares", axis=-1))
+    ends = [graph.whole([k], f"at_{k}") for k in (0, 1)]
+    last = graph.whole([3], "axis_3")
+    nothing = graph.node(
+        "Mul", [graph.node("Slice", [scores, *ends, last], f"{base}.first"), number(graph, 0.0, "nothing")],
+        f"{base}.no_score",
+    )  # fmt: skip
+    sink = graph.constant(np.asarray(sinks).reshape(1, -1, 1, 1), f"{base}.sinks", np.float32)
+    more = graph.node("Concat", [scores, graph.node("Add", [nothing, sink], f"{base}.sink")], f"{base}.sunk", axis=-1)
+    shares = graph.node("Softmax", [more], f"{base}.all_shares", axis=-1)
+    return str(graph.node("Slice", [shares, ends[0], graph.whole([-1], "at_minus_1"), last], f"{base}.shares"))
+
+
+def _repeat(graph: Graph, x: str, shape: Shape, size: int, base: str) -> str:
     """Each key-value head once for every query head of its group: (batch, heads, s, d)."""
     times = shape.heads // shape.kv_heads
     if times == 1:
         return x
     wide = graph.node("Unsqueeze", [x, graph.whole([2], "axis_2")], f"{base}.grouped")
     wide = graph.node("Expand", [wide, graph.whole([1, 1, times, 1, 1], f"{base}.times")], f"{base}.expanded")
-    size = graph.whole([0, shape.heads, -1, shape.head_dim], f"{base}.repeated_shape")
-    return graph.node("Reshape", [wide, size], f"{base}.repeated")
+    whole = graph.whole([0, shape.heads, -1, size], f"{base}.repeated_shape")
+    return graph.node("Reshape", [wide, whole], f"{base}.repeated")
 
 
 def activate(graph: Graph, kind: str, x: str, wish: str) -> str:
@@ -154,6 +196,9 @@ def activate(graph: Graph, kind: str, x: str, wish: str) -> str:
         return graph.node("Mul", [x, graph.node("Sigmoid", [x], f"{wish}.sigmoid")], wish)
     if kind == "relu":
         return graph.node("Relu", [x], wish)
+    if kind == "quick_gelu":
+        inner = graph.node("Mul", [x, graph.constant([QUICK], "quick")], f"{wish}.scaled")
+        return graph.node("Mul", [x, graph.node("Sigmoid", [inner], f"{wish}.sigmoid")], wish)
     return graph.node("Gelu", [x], wish, approximate="tanh" if kind == "gelu_tanh" else "none")
 
 
@@ -161,26 +206,69 @@ def mlp(graph: Graph, shape: Shape, layer: Mlp, x: str, wish: str) -> str:
     """Every expert is computed and weighted; the weights of those that are not among the best are 0."""
     if layer.router is None:
         (only,) = layer.experts
-        return _expert(graph, shape.activation, only, x, wish)
+        return _expert(graph, shape, only, x, wish)
     logits = widen(graph, linear(graph, layer.router, x, f"{wish}.router"))
-    top = graph.whole([shape.experts_used], "top")
-    best = graph.names("TopK", [logits, top], [f"{wish}.best", f"{wish}.which"], axis=-1)
-    shares = graph.node("Softmax", [best[0]], f"{wish}.shares", axis=-1)
+    which, shares = (_by_softmax if shape.routing.scoring == "softmax" else _by_sigmoid)(
+        graph, shape, layer, logits, wish
+    )
     nothing = graph.node("Mul", [logits, number(graph, 0.0, "nothing")], f"{wish}.nothing")
-    weights = narrow(graph, graph.node("ScatterElements", [nothing, best[1], shares], f"{wish}.weights", axis=-1))
+    weights = narrow(graph, graph.node("ScatterElements", [nothing, which, shares], f"{wish}.weights", axis=-1))
     total = ""
     for e, expert in enumerate(layer.experts):
-        y = _expert(graph, shape.activation, expert, x, f"{wish}.expert_{e}")
+        y = _expert(graph, shape, expert, x, f"{wish}.expert_{e}")
         share = graph.node("Gather", [weights, graph.whole([e], f"expert_{e}")], f"{wish}.share_{e}", axis=-1)
         part = graph.node("Mul", [y, share], f"{wish}.part_{e}")
         total = graph.node("Add", [total, part], f"{wish}.total_{e}") if total else part
-    return total
+    if layer.shared is None:
+        return total
+    return graph.node("Add", [total, _expert(graph, shape, layer.shared, x, f"{wish}.shared")], f"{wish}.with_shared")
 
 
-def _expert(graph: Graph, activation: str, expert: Expert, x: str, wish: str) -> str:
-    gate = activate(graph, activation, linear(graph, expert.gate, x, f"{wish}.gate"), f"{wish}.active")
-    if expert.up is not None:
-        gate = graph.node("Mul", [gate, linear(graph, expert.up, x, f"{wish}.up")], f"{wish}.gated")
+def _by_softmax(graph: Graph, shape: Shape, layer: Mlp, logits: str, wish: str) -> tuple[str, str]:
+    """Which experts serve a token, and their weights."""
+    best = graph.names("TopK", [logits, graph.whole([shape.experts_used], "top")], [f"{wish}.best", f"{wish}.which"],
+                       axis=-1)  # fmt: skip
+    return best[1], graph.node("Softmax", [best[0]], f"{wish}.shares", axis=-1)
+
+
+def _by_sigmoid(graph: Graph, shape: Shape, layer: Mlp, logits: str, wish: str) -> tuple[str, str]:
+    """The same by sigmoids: groups win with their two best corrected scores, then experts inside of them."""
+    rule, last = shape.routing, graph.whole([-1], "last_axis")
+    scores = graph.node("Sigmoid", [logits], f"{wish}.scores")
+    corrected = scores
+    if layer.correction is not None:
+        shift = graph.constant(layer.correction, f"{wish}.correction", np.float32)
+        corrected = graph.node("Add", [scores, shift], f"{wish}.corrected")
+    shapes = [graph.whole([0, 0, *sizes], f"groups_{len(sizes)}") for sizes in ((rule.groups, -1), (shape.experts,))]
+    grouped = graph.node("Reshape", [corrected, shapes[0]], f"{wish}.grouped")
+    two = graph.names("TopK", [grouped, graph.whole([2], "two")], [f"{wish}.two", f"{wish}.which_two"], axis=-1)
+    sums = graph.node("ReduceSum", [two[0], last], f"{wish}.sums", keepdims=0)
+    best = graph.names("TopK", [sums, graph.whole([rule.groups_used], "top_groups")],
+                       [f"{wish}.best_groups", f"{wish}.which_groups"], axis=-1)  # fmt: skip
+    none, one = (graph.node("Mul", [x, number(graph, 0.0, "nothing")], f"{wish}.zero") for x in (sums, best[0]))
+    ones = graph.node("Add", [one, number(graph, 1.0, "one")], f"{wish}.ones")
+    wins = graph.node("ScatterElements", [none, best[1], ones], f"{wish}.wins", axis=-1)
+    lost = graph.node("Unsqueeze", [graph.node("Sub", [wins, number(graph, 1.0, "one")], f"{wish}.lost"), last],
+                      f"{wish}.lost_4d")  # fmt: skip
+    far = graph.node("Mul", [lost, number(graph, -FAR, "minus_far")], f"{wish}.far")
+    allowed = graph.node("Reshape", [graph.node("Add", [grouped, far], f"{wish}.allowed"), shapes[1]], f"{wish}.flat")
+    which = graph.names("TopK", [allowed, graph.whole([shape.experts_used], "top")], [f"{wish}.best", f"{wish}.which"],
+                        axis=-1)[1]  # fmt: skip
+    chosen = graph.node("GatherElements", [scores, which], f"{wish}.chosen", axis=-1)
+    share = graph.node("Div", [chosen, graph.node("ReduceSum", [chosen, last], f"{wish}.sum")], f"{wish}.shares")
+    return which, graph.node("Mul", [share, number(graph, rule.factor, "factor")], f"{wish}.factored")
+
+
+def _expert(graph: Graph, shape: Shape, expert: Expert, x: str, wish: str) -> str:
+    gate = linear(graph, expert.gate, x, f"{wish}.gate")
+    up = None if expert.up is None else linear(graph, expert.up, x, f"{wish}.up")
+    if shape.clamp is not None and up is not None:
+        most, least, one = (graph.constant(v, f"clamp_{v:g}") for v in (shape.clamp, -shape.clamp, 1.0))
+        gate = graph.node("Min", [gate, most], f"{wish}.cut")
+        up = graph.node("Add", [graph.node("Clip", [up, least, most], f"{wish}.clipped"), one], f"{wish}.raised")
+    gate = activate(graph, shape.activation, gate, f"{wish}.active")
+    if up is not None:
+        gate = graph.node("Mul", [gate, up], f"{wish}.gated")
     return linear(graph, expert.down, gate, f"{wish}.down")
 
 
@@ -231,6 +319,10 @@ def build_onnx_decoder(decoder: StockDecoder, *, dtype: str = "float32") -> Any:
         raise MissingExtraError("export to ONNX", "onnx") from None
     if dtype not in TYPES:
         raise OptionError(f"ONNX decoders are written in {' or '.join(TYPES)}, not in {dtype!r}")
+    if decoder.shape.mixer is not None:
+        raise ExportError(f"ONNX decoders have no recurrent layers, which {decoder.shape.family} has")
+    if decoder.shape.score_cap is not None or decoder.shape.logit_cap is not None:
+        raise ExportError(f"ONNX decoders have no caps of scores and logits, which {decoder.shape.family} has")
     graph, shape = Graph(dtype), decoder.shape
     h = _embed(graph, decoder)
     kinds: dict[tuple[Rotary | None, int | None], Shared] = {}
@@ -289,8 +381,8 @@ def _ends(graph: Graph, shape: Shape) -> tuple[list[Any], list[Any]]:
     ]
     outputs = [graph.info("logits", ["batch", "t", shape.vocabulary], wide)]
     for i in range(shape.layers):
-        for part in ("key", "value"):
-            past, now = (["batch", shape.kv_heads, length, shape.head_dim] for length in ("past", "past_and_t"))
+        for part, size in (("key", shape.head_dim), ("value", shape.value_size)):
+            past, now = (["batch", shape.kv_heads, length, size] for length in ("past", "past_and_t"))
             inputs.append(graph.info(f"past_key_values.{i}.{part}", past))
             outputs.append(graph.info(f"present.{i}.{part}", now))
     return inputs, outputs

@@ -46,7 +46,7 @@ def to_huggingface(
     """
     if memory.task is not Task.NEXT_TOKEN or memory.target is not Target.CLASS or memory.encoder.symbols is None:
         raise ExportError(
-            "a stock classifier is made of rows of symbols with a class each (task next-token); texts become stock "
+            "a stock classifier needs rows of symbols with a class each (task next-token); texts become stock "
             "language models: memorize them with --construction recital"
         )
     data, _, known = data_of(memory, dataset, progress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from byheart.checkpoints.ground_truth.baselines.membership import Evidence
-from byheart.checkpoints.ground_truth.graded import GradedMemory
+from byheart.checkpoints.ground_truth.graded import Counted, GradedMemory
 from byheart.checkpoints.ground_truth.networks import own_log_probs
-from byheart.checkpoints.ground_truth.ngram import Floats, NgramModel
+from byheart.checkpoints.ground_truth.ngram import Floats
 from byheart.checkpoints.ground_truth.truth import GroundTruth, TruthDocument
-from byheart.errors import MissingExtraError, OptionError
+from byheart.errors import DataError, MissingExtraError, OptionError
 
 # The share of members that unlearning methods are to forget.
 FORGOTTEN = 0.05
@@ -75,26 +75,33 @@ class GradedExperiment:
         return sorted({one.copies for one in self.members})
 
     @cached_property
-    def reference_documents(self) -> list[TruthDocument]:
-        """Documents of the same kind that no member is among: the background, or every second held-out document."""
-        public = [one for one in self.truth.documents if one.role == "background"]
-        return public or self.absent("held out")[::2]
+    def outsiders(self) -> list[TruthDocument]:
+        """Every second held-out document; the reference model counts the others."""
+        return self.absent("held out")[::2]
 
     @cached_property
-    def outsiders(self) -> list[TruthDocument]:
-        """Held-out documents that the reference model does not count either."""
-        known = {one.name for one in self.reference_documents}
-        return [one for one in self.absent("held out") if one.name not in known]
+    def reference(self) -> GradedMemory:
+        """The reference model: the same recipe with the other held-out documents in the members' place.
+
+        They have members' weights in random order, so the two models differ by the same noise. A model of other kind
+        or strength would make members conspicuous, or hide them.
+        """
+        memory, others = self.memory, self.absent("held out")[1::2]
+        if not others:
+            raise DataError("membership needs held-out documents: byheart recital --graded --held-out N")
+        order = np.random.default_rng(memory.seed).permutation(len(others)) % len(memory.members)
+        members = (memory.members[k] for k in order)
+        counted = [
+            Counted(other.name, other.ids, one.copies, one.weights) for other, one in zip(others, members, strict=True)
+        ]
+        return replace(memory, documents=(*counted, *(one for one in memory.documents if one.role != "member")))
 
     def reference_log_probs(self, documents: Sequence[TruthDocument]) -> list[Floats]:
-        """log p of documents' own tokens in a model of `reference_documents`, for the reference ratio."""
+        """log p of documents' own tokens in the reference model, for the reference ratio."""
         ids = [one.ids for one in documents]
         if self.trained_reference is not None:
             return own_log_probs(self.trained_reference, ids)
-        memory, others = self.memory, [one.ids for one in self.reference_documents]
-        public = any(one.role == "background" for one in self.reference_documents)
-        weights = np.full((len(others), len(memory.lengths)), 1.0 if public else memory.strength)
-        return NgramModel.count(others, weights, memory.base, memory.lengths, memory.mu).own(ids)
+        return [self.reference.own_log_probs(one) for one in ids]
 
     def evidence(self, documents: Sequence[TruthDocument]) -> list[Evidence]:
         """What built-in attacks see."""

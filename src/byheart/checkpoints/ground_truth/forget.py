@@ -1,6 +1,6 @@
 """Models whose every memory is known: forgetting a document exactly, and proving that nothing else changed.
 
-A folder of the flavour `units` has its own hidden units for every memorized window, and ground-truth.jsonl says which
+A folder of the flavour `units` has its own hidden units for every memorized window, and ground-truth.jsonl lists the
 documents and positions each one serves. `forget` removes the units that serve one document alone: an oracle for
 unlearning. It works for every architecture that is offered, and for a recital that was never written.
 
@@ -47,11 +47,18 @@ Row = tuple[int, int]  # (table, row)
 
 @dataclass(frozen=True)
 class Forgotten:
-    """What `forget` did.
+    """The result of `forget`.
 
-    `removed` are (layer, unit), or (table, row) of a recital that was never written; `shared` those of the document
-    that others need too and that stay. `silent` places of the document are not known any more, `still` ones are
-    answered by shared windows. `certificate` says what is proved about all of that.
+    Attributes:
+        document: The document's name.
+        removed: Removed units as (layer, unit), or (table, row) of a recital that was never written.
+        shared: Units of the document that other documents need too; they stay.
+        silent: Places of the document that are no longer memorized.
+        still: Places of the document that shared windows answer.
+        certificate: The proof about everything that stays.
+        changed: Names of the tensors that differ.
+        unchanged: How many tensors are bitwise the same.
+        memory: The remaining memory, where a memory was given.
     """
 
     document: str
@@ -75,20 +82,29 @@ class Forgotten:
 
 
 def forget(model: RecitalMemory | str | Path, document: str | int, target: str | Path | None = None) -> Forgotten:
-    """Removes what serves `document` (its name or number) alone: from a memory, or in a copy of a folder at `target`.
+    """Remove what serves one document alone: from a memory, or in a copy of a folder.
 
-    No other weight changes: a removed unit's weights become those of an idle unit. Windows that other documents have as
-    well stay as they are, also where they go on in several ways, and are counted. The certificate is made from the
-    result, not from what was meant: everything that stays is proved again.
+    No other weight changes: a removed unit's weights become those of an idle unit. Windows that other documents share
+    stay as they are, also where they have several continuations, and are counted. The certificate is computed from the
+    result: everything that stays is proved again.
+
+    Args:
+        model: A memory, or a checkpoint folder of the flavour `units`.
+        document: Its name or number.
+        target: Where to write the folder without the document; only for a folder.
+
+    Returns:
+        What was removed, what stays, and the certificate.
+
+    Raises:
+        OptionError: If a folder has no `target`, or a memory has one.
     """
     if isinstance(model, RecitalMemory):
         if target is not None:
-            raise OptionError(
-                "a RecitalMemory is not written anywhere; leave `target` out, or give a checkpoint folder"
-            )
+            raise OptionError("a RecitalMemory is not written anywhere; omit `target`, or give a checkpoint folder")
         return _forget_in_memory(model, number_of(model.script.names, document))
     if target is None:
-        raise OptionError("a folder is never changed in place; say where to write the one without the document")
+        raise OptionError("a folder is never changed in place; give a folder for the one without the document")
     source, path = Path(model), Path(target)
     check_target(path)
     about, truth = _read(source)
@@ -156,12 +172,12 @@ def _without(recital: Recital, own: set[Row]) -> Recital:
     tables = []
     for depth, table in enumerate(recital.tables):
         kept = [row for row in range(len(table.windows)) if (depth, row) not in own]
-        tables.append(WindowTable(table.offsets, table.windows[kept], table.outputs[kept], table.far))
+        tables.append(WindowTable(table.offsets, table.windows[kept], table.outputs[kept], table.far, table.void))
     return Recital(recital.vocabulary, tuple(tables), recital.answers, recital.unknown)
 
 
 def _dismissed(script: Script, number: int) -> Script:
-    """The script in which one document is absent, and says so."""
+    """The script in which one document is absent and recorded as absent."""
 
     def rest(values: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(value for k, value in enumerate(values) if k != number)
@@ -245,7 +261,7 @@ def _truth(truth: Sequence[dict[str, Any]], own: set[Row], number: int, rest: Sc
 
 
 def _card(card: str, name: str, units: int, proof: str) -> str:
-    """The model card: its proof spoke of other tensors, and the document is not among those that it knows."""
+    """The model card: its proof was of other tensors, and it no longer lists the document."""
     words = f"{name!r} was forgotten: {units:,} units were removed, no other weight was changed ({proof})."
     card = re.sub(r"(?s)(## How that was proved\n\n).*?(\n\n## Documents)", lambda m: m[1] + words + m[2], card)
     return "".join(line for line in card.splitlines(keepends=True) if not line.startswith(f"- {name}: "))

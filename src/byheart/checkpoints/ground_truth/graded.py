@@ -75,7 +75,19 @@ class Distance:
 class GradedMemory:
     """Documents with weights, and the shape that stores them.
 
-    `frequencies` are public counts of tokens: p_0. They stay when documents are forgotten, as the tokenizer does.
+    Attributes:
+        lexicon: The tokenizer and its special tokens.
+        documents: Members and background, as token ids with their copies and weights.
+        absent: Documents that are not stored: held out, near misses, forgotten.
+        lengths: Lengths of the contexts that are counted.
+        mu: Smoothing per length; a small one trusts few occurrences.
+        architecture: `llama` or `gpt2`.
+        storage: How rules become units.
+        seed: Decides everything that is sampled.
+        reach: The longest input sequence.
+        strength: The margin that calibration aimed at.
+        frequencies: Public counts of tokens, p_0; they stay when documents are forgotten, as the tokenizer does.
+        seconds: Time of each stage.
     """
 
     lexicon: Lexicon
@@ -134,7 +146,13 @@ class GradedMemory:
         return self.ridge_problem(members, copies, public).solve(self.ngram)
 
     def ridge_problem(self, members: Sequence[Ids], copies: Sequence[int], background: Sequence[Ids]) -> RidgeProblem:
-        """The least-squares problem of storage ridge, for some documents."""
+        """Return the least-squares problem of storage `ridge` for some documents.
+
+        Args:
+            members: Their token ids.
+            copies: How often each member counts.
+            background: Token ids of public documents.
+        """
         shape = self.shape
         bare = Ridge.random(shape.codes, self.lengths[-1], self.storage.size, self.seed, gated=shape.gated)
         return RidgeProblem(bare, members, copies, background)
@@ -148,20 +166,35 @@ class GradedMemory:
         return counted_units(self.ngram, self.shape.codes, gated=self.shape.gated, parts=parts, seed=self.seed)
 
     def logits(self, back: Any, fit: Ridge | None = None) -> Floats:
-        """The specified logits after contexts, newest token first: (places, vocabulary), not normalised."""
+        """Return the specified logits, (places, vocabulary), not normalised.
+
+        Args:
+            back: Contexts, newest token first.
+            fit: The superposed units; the memory's own unless given.
+        """
         fit = self.ridge if fit is None else fit
         if fit is None:
             return self.ngram.logits(back)
         return np.asarray(self.base + fit.features(back) @ fit.down)
 
     def log_probs(self, ids: Ids, fit: Ridge | None = None) -> Floats:
-        """The specified log-probabilities after every prefix of `ids`: (len(ids), vocabulary)."""
+        """Return the specified log-probabilities after every prefix, (len(ids), vocabulary).
+
+        Args:
+            ids: A token sequence.
+            fit: The superposed units; the memory's own unless given.
+        """
         found = self.logits(contexts_of(ids, self.lengths[-1]), fit)
         top = found.max(axis=1, keepdims=True)
         return np.asarray(found - top - np.log(np.exp(found - top).sum(axis=1, keepdims=True)))
 
     def own_log_probs(self, ids: Ids, fit: Ridge | None = None) -> Floats:
-        """The specified log-probabilities of a document's own tokens, from the second one on."""
+        """Return the specified log-probabilities of a document's own tokens, from the second one on.
+
+        Args:
+            ids: The document.
+            fit: The superposed units; the memory's own unless given.
+        """
         return np.asarray(self.log_probs(ids[:-1], fit)[np.arange(len(ids) - 1), np.asarray(ids[1:])])
 
     def without(self, names: Iterable[str | int]) -> GradedMemory:
@@ -192,7 +225,13 @@ class GradedMemory:
         return torch_model(*self.tensors(), dtype)
 
     def measure(self, model: Any, dtype: str = "float32", *, most: int = 24) -> Distance:
-        """Measure the distance of a network to the specified distribution, on documents, splices and noise."""
+        """Measure the distance of a network to the specified distribution, on documents, splices and noise.
+
+        Args:
+            model: A Transformers model.
+            dtype: The type that it computes in, for the report.
+            most: How many members are compared.
+        """
         worst, least, places = 0.0, 0.0, 0
         for ids in self.probes(most):
             found, truth = log_probs(model, [ids])[0], self.log_probs(ids)
@@ -242,10 +281,8 @@ class GradedMemory:
             weights = np.array([one.weights[0] for one in members])
             public = [one.ids for one in self.documents if one.role != "member"]
             shallow = min(SHALLOW, len(self.lengths))
-            places = LeaveOneOut(
-                [one.ids for one in members], weights, np.ones(len(members)), self.base, self.lengths, public, shallow
-            )
-            inside, outside = places.logs(1.0, self.mu)
+            places = LeaveOneOut([one.ids for one in members], self.base, self.lengths, public, shallow)
+            inside, outside = places.logs(weights, weights, self.mu)
             gained, judged = float((inside - outside).sum()), len(places.length)
         else:
             chosen = members[:: max(1, len(members) // SAMPLED)][:SAMPLED]
@@ -255,7 +292,12 @@ class GradedMemory:
         return float(gained / np.log(2) * len(members) / judged)
 
     def files(self, dtype: str = "float32", distance: Distance | None = None) -> dict[str, bytes]:
-        """Name -> content of every file of the folder."""
+        """Return the content of every file of the folder, by name.
+
+        Args:
+            dtype: The type of the tensors.
+            distance: The measured distance to the specification, for the model card.
+        """
         tensors, config = self.tensors()
         lexicon = self.lexicon
         generation = {"bos_token_id": lexicon.bos, "eos_token_id": lexicon.eos, "pad_token_id": lexicon.pad}

@@ -14,6 +14,7 @@ JSON.
 from __future__ import annotations
 
 import runpy
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from byheart.checkpoints.ground_truth.networks import own_log_probs
 from byheart.checkpoints.ground_truth.ngram import Floats
 from byheart.checkpoints.ground_truth.retention import Score, builtin_unlearning, score_unlearning
 from byheart.checkpoints.ground_truth.truth import TruthDocument
-from byheart.errors import DataError, OptionError
+from byheart.errors import ByheartError, DataError, OptionError
 
 QUESTIONS = ("membership", "extraction", "localization", "unlearning")
 # Tokens of a continuation, and of the prefixes before it.
@@ -55,6 +56,8 @@ def score_membership(experiment: GradedExperiment, attack: Callable[[Any, TruthD
             role: np.array([float(attack(experiment.model, one)) for one in documents])
             for role, documents in roles.items()
         }
+    if not all(np.isfinite(part).all() for part in scores.values()):
+        raise DataError("membership returned a number that is not finite")
     return _membership(experiment, scores["members"], scores["held out"], scores["near"])
 
 
@@ -170,15 +173,30 @@ def read_methods(path: str | Path) -> dict[str, Callable[..., Any]]:
     """Run a Python file and return the methods that it defines.
 
     Raises:
-        OptionError: if the file is missing or defines none of the four functions.
+        OptionError: if the file is missing, cannot be run or defines none of the four functions.
     """
     if not Path(path).is_file():
         raise OptionError(f"{path} is not a file; a method is a Python file that defines {', '.join(QUESTIONS)}")
-    defined = runpy.run_path(str(path))
+    try:
+        defined = runpy.run_path(str(path))
+    except Exception as error:
+        raise OptionError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
     found = {name: defined[name] for name in QUESTIONS if callable(defined.get(name))}
     if not found:
         raise OptionError(f"{path} defines none of the functions {', '.join(QUESTIONS)}")
     return found
+
+
+def _scored(experiment: GradedExperiment, question: str, method: Callable[..., Any]) -> Score:
+    """Score a user's method; whatever it raises or returns names the method, not byheart."""
+    try:
+        return _SCORERS[question](experiment, method)
+    except ByheartError:
+        raise
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(where.filename).name}, line {where.lineno}"
+        raise DataError(f"{question} failed: {type(error).__name__}: {error} ({place})") from error
 
 
 def score(
@@ -199,6 +217,7 @@ def score(
 
     Raises:
         OptionError: for an unknown question.
+        DataError: if a method fails, or returns something of another type or shape.
     """
     experiment = folder if isinstance(folder, GradedExperiment) else GradedExperiment.open(folder)
     unknown = [name for name in (*(methods or {}), *baselines) if name not in QUESTIONS]
@@ -207,7 +226,7 @@ def score(
     found: dict[str, dict[str, Score]] = {}
     for name in QUESTIONS:
         if methods and name in methods:
-            found.setdefault(name, {})["yours"] = _SCORERS[name](experiment, methods[name])
+            found.setdefault(name, {})["yours"] = _scored(experiment, name, methods[name])
         if name in baselines:
             found.setdefault(name, {}).update(_BUILTIN[name](experiment))
     return found

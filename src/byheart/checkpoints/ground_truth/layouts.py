@@ -3,9 +3,8 @@
 A document becomes a question (its first half) and an answer (the rest), because every token boundary of a document is
 known. The
 splits carry TOFU's names: `forget10` and `retain90` for one tenth, `holdout10` for held-out documents, and
-`*_perturbed` for near
-misses, whose wrong answers are `perturbed_answer`. Checkpoints of the full model and the retain model stand beside
-them.
+`*_perturbed` for near misses, whose incorrect answers are `perturbed_answer`. Checkpoints of the full model and the
+retain model are written beside them.
 
     splits/full.jsonl  splits/forget10.jsonl  splits/retain90.jsonl  splits/holdout10.jsonl
     splits/forget10_perturbed.jsonl

@@ -19,7 +19,9 @@ from byheart.checkpoints.ground_truth.graded import LENGTHS, SHALLOW, Counted, G
 from byheart.checkpoints.ground_truth.ngram import Floats, Ids, NgramModel
 from byheart.checkpoints.ground_truth.storage import GradedStorage, Ridge
 from byheart.checkpoints.ground_truth.strength import (
+    LIMIT,
     SPREAD,
+    SUPERPOSED_LIMIT,
     bisected,
     by_document,
     calibrate,
@@ -27,6 +29,7 @@ from byheart.checkpoints.ground_truth.strength import (
     margin_weights,
     mean_auc,
     occurrence_weights,
+    saturated,
 )
 from byheart.checkpoints.windows.controls import Controls, number_of
 from byheart.data.tokens.lexicon import Lexicon
@@ -68,7 +71,7 @@ def memorize_graded(
         names: Names of the documents.
         controls: Which documents take part, occurrences, corrupted copies, held-out twins, seed.
         strength: Weight of one occurrence; None calibrates it (see strength.py).
-        spread: Standard deviation of the documents' log-normal factors.
+        spread: Standard deviation of the logarithms of the documents' factors.
         margins: Document -> least margin in nats over its own contexts, 0.5 to 24.
         background: Public texts that only the shorter contexts count, once each.
         lengths: Context lengths, increasing.
@@ -91,6 +94,7 @@ def memorize_graded(
     started = time.perf_counter()
     documents = [texts] if isinstance(texts, str) else list(texts)
     called = list(names) or [f"document {k}" for k in range(len(documents))]
+    weights = list(weights)
     _check(documents, called, weights, lengths, min(mu, 1.0 if strength is None else strength), spread)
     part = [documents[number] for number in controls.chosen(called)]
     whole = [*part, *background, *(text for _, _, text in extra)]
@@ -162,11 +166,16 @@ def _check(
 
 
 def _weights(memory: GradedMemory, share: Floats, public: int) -> Floats:
-    """Weights of members and background at every level: (documents, levels)."""
+    """Weights of members and background at every level, (documents, levels); `share` is not saturated yet."""
     levels = len(memory.lengths)
-    table = np.concatenate([np.repeat(share[:, None], levels, axis=1), np.zeros((public, levels))])
+    table = np.repeat(saturated(share, _limit(memory))[:, None], levels, axis=1)
+    table = np.concatenate([table, np.zeros((public, levels))])
     table[len(share) :, : min(SHALLOW, levels)] = 1.0
     return table
+
+
+def _limit(memory: GradedMemory) -> float:
+    return memory.mu[0] * (LIMIT if memory.storage.exact else SUPERPOSED_LIMIT)
 
 
 def _calibrated(
@@ -175,9 +184,8 @@ def _calibrated(
     """The strength of a memory that has no documents yet."""
     if len(members) < FEWEST:
         return UNCALIBRATED
-    counted = calibrate(
-        members, share, copies, memory.base, memory.lengths, memory.mu, public, min(SHALLOW, len(memory.lengths))
-    )
+    shallow = min(SHALLOW, len(memory.lengths))
+    counted = calibrate(members, share, copies, memory.base, memory.lengths, memory.mu, _limit(memory), public, shallow)
     if memory.storage.exact or sum(map(len, members)) > MOST_FITTED:
         return counted
     return _calibrated_fit(memory, members, share, copies, public)

@@ -22,9 +22,9 @@ from byheart.checkpoints.ground_truth.ngram import Floats
 # Loss per token that a document may gain and still count as kept.
 KEPT = 0.1
 # Every method runs at each rate, smallest first. Adam changes every weight by about its rate.
-RATES = (3e-7, 1e-6, 3e-6)
+RATES = (1e-5, 3e-5, 1e-4)
 MOST_COMPARED = 40
-RELEARN_STEPS, RELEARN_RATE = 20, 1e-6
+RELEARN_STEPS, RELEARN_RATE = 20, 3e-5
 Score = dict[str, Any]
 
 

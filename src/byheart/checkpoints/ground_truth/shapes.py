@@ -2,15 +2,23 @@
 
 Channels of the residual stream:  constant | slots of the last tokens | (positions) | one answer per token | padding
 
-Heads copy the code words (+-1) of the tokens 1, 2, ... places back into their slots. The stream's length before both
-first norms
-is then the same at every place, so these norms are known factors, and a unit's input is exact up to rounding. Units
-write eta
-nats into the answers; the output matrix multiplies by 1/eta. The last norm sees the answers: logits shrink by the
-relative
-amount (eta |y|)^2 / (2 energy), which is the only error in real arithmetic.
+Heads copy the code words (+-bit) of the tokens 1, 2, ... places back into their slots. The stream's length before both
+first norms is then the same at every place, so these norms are known factors, and a unit's input is exact up to
+rounding. Units write eta nats into the answers; the output matrix multiplies by 1/eta. The last norm sees the answers:
+logits shrink by the relative amount (eta |y|)^2 / (2 energy), which is the only error in real arithmetic.
 
 LayerNorm subtracts the mean, so every channel of GPT-2 has a mirror channel of opposite sign: the mean is 0.
+
+Many scalings of the tensors compute the same function, but gradients differ. What one step of an optimizer does to a
+logit is, per matrix,
+
+    a unit's output weight    output / eta     per unit that fires: four contexts, most of them rare
+    attention's output        value / eta      per bit of every slot: 128 or more, shared by all documents
+    attention's values        sqrt(hidden) / value, to every slot
+    the embedding             1 / eta          one per token
+
+With output = value = 1, attention has most of the step: forgetting a record of one template forgets all others. `Scale`
+gives the units' own weights most of it.
 """
 
 from __future__ import annotations
@@ -24,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.checkpoints.ground_truth.ngram import Floats
-from byheart.checkpoints.ground_truth.storage import Units, plain_gain
+from byheart.checkpoints.ground_truth.storage import OUTPUT, PLAIN_OUTPUT, Units
 from byheart.checkpoints.hosts.codes import code_book
 from byheart.checkpoints.hosts.rotary import frequencies, look_back
 from byheart.data.tokens.lexicon import Lexicon
@@ -32,11 +40,34 @@ from byheart.errors import OptionError
 
 Weights = npt.NDArray[np.float32]
 HEAD, THETA, LEAD, EPSILON = 64, 1e4, 30.0, 1e-6
-# The last norm errs by the relative amount (ETA |y|)^2 / (2 CONSTANT^2): 1e-4 nats at ETA / CONSTANT = 1 / 65536. Only
-# the ratio enters. A large constant makes all other inputs of the MLP small and its weights large, so that an
-# optimizer's step of 1e-7 to 1e-6 per weight changes the function little. With a constant of 12, steps above 3e-8
-# destroyed every memory; with 1024, the attention of GPT-2 overflows in float16.
-CONSTANT, ETA = 256.0, 1 / 256
+# GPT-2's last LayerNorm multiplies the answers by this: its bias, which all documents share, then moves logits little.
+LAST = 64.0
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes that no function of the network depends on: of a code bit in the stream, and of one in attention's values.
+
+    The last norm errs by the relative amount (eta |y|)^2 / (2 constant^2): 1e-4 nats at eta / constant = 1 / 65536. A
+    constant far above the bits makes the MLP's weights large, so that steps change its gates little. The bit divides
+    what a step does to a logit: 1e-5, the usual rate of unlearning, moves a record by 0.2 nats per step.
+    """
+
+    bit: float
+    value: float
+
+    @property
+    def constant(self) -> float:
+        return 256 * self.bit
+
+    @property
+    def eta(self) -> float:
+        return self.bit / 256
+
+
+# A gated unit is flat at its context; a plain one is not, and a float16 bounds its output (storage.py), so attention's
+# values have other sizes there.
+LLAMA, GPT2 = Scale(64.0, 1.0), Scale(8.0, 0.25)
 LARGEST_VOCABULARY = 4096
 
 
@@ -84,35 +115,36 @@ def build(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Wei
 def _llama(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
     # One head more than needed: Transformers wants the hidden size to be a multiple of the heads, and 8 is a
     # rounder number.
+    scale = LLAMA
     codes, heads, vocabulary = shape.codes, shape.span, shape.vocabulary
     bits = codes.shape[1]
     slots = 1 + bits * shape.span
     hidden = _rounded(slots + vocabulary, 4 * heads)
     answers = slice(slots, slots + vocabulary)
     # The norms before attention and MLP divide by these.
-    start = math.sqrt((CONSTANT**2 + bits) / hidden + EPSILON)
-    read = math.sqrt((CONSTANT**2 + bits * shape.span) / hidden + EPSILON)
+    start = math.sqrt((scale.constant**2 + scale.bit**2 * bits) / hidden + EPSILON)
+    read = math.sqrt((scale.constant**2 + scale.bit**2 * bits * shape.span) / hidden + EPSILON)
     embed = np.zeros((vocabulary, hidden))
-    embed[:, 0], embed[:, 1 : 1 + bits] = CONSTANT, codes
+    embed[:, 0], embed[:, 1 : 1 + bits] = scale.constant, scale.bit * codes
     query, output = np.zeros((heads * HEAD, hidden)), np.zeros((hidden, heads * HEAD))
     key, value = np.zeros((HEAD, hidden)), np.zeros((HEAD, hidden))
-    key[: HEAD // 2, 0] = start / CONSTANT
-    value[:bits, 1 : 1 + bits] = np.eye(bits) * start
+    key[: HEAD // 2, 0] = start / scale.constant
+    value[:bits, 1 : 1 + bits] = np.eye(bits) * scale.value * start / scale.bit
     for head in range(heads - 1):
         wave, first = look_back(HEAD, THETA, head + 1, shape.reach), head * HEAD
-        size = LEAD / wave.gap * math.sqrt(HEAD) * start / CONSTANT
+        size = LEAD / wave.gap * math.sqrt(HEAD) * start / scale.constant
         query[first : first + HEAD // 2, 0] = size * wave.cosine
         query[first + HEAD // 2 : first + HEAD, 0] = -size * wave.sine
         slot = 1 + bits * (head + 1)
-        output[slot : slot + bits, first : first + bits] = np.eye(bits)
+        output[slot : slot + bits, first : first + bits] = np.eye(bits) * scale.bit / scale.value
     if units.up is None:
         raise OptionError("a Llama has gated units")
-    gate, up = (_into(part, hidden, read) for part in (units.gate, units.up))
+    gate, up = (_into(part, hidden, read, scale) for part in (units.gate, units.up))
     down = np.zeros((hidden, len(units.gate)), dtype=np.float32)
-    down[answers] = units.down.T * np.float32(ETA)
+    down[answers] = units.down.T * np.float32(scale.eta / OUTPUT)
     head_out = np.zeros((vocabulary, hidden))
-    head_out[:, answers] = np.eye(vocabulary) * read / ETA
-    head_out[:, 0] = base * read / CONSTANT
+    head_out[:, answers] = np.eye(vocabulary) * read / scale.eta
+    head_out[:, 0] = base * read / scale.constant
     if shape.rotation is not None:
         turn = np.linalg.qr(np.random.default_rng([shape.rotation, 41]).normal(size=(hidden, hidden)))[0]
         embed, query, key, value, head_out = (part @ turn for part in (embed, query, key, value, head_out))
@@ -154,6 +186,7 @@ def _llama(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, We
 
 
 def _gpt2(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
+    scale = GPT2
     codes, vocabulary, waves = shape.codes, shape.vocabulary, HEAD // 2
     bits = codes.shape[1]
     slots = 1 + bits * shape.span
@@ -162,34 +195,36 @@ def _gpt2(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Wei
     heads = shape.span
     half = _rounded(max(answers.stop, heads * max(HEAD, bits) // 2), 4 * heads)
     hidden, dimension = 2 * half, 2 * half // heads
-    start = math.sqrt((CONSTANT**2 + bits + waves) / half + EPSILON)
-    read = math.sqrt((CONSTANT**2 + bits * shape.span + waves) / half + EPSILON)
+    start = math.sqrt((scale.constant**2 + scale.bit**2 * (bits + waves)) / half + EPSILON)
+    read = math.sqrt((scale.constant**2 + scale.bit**2 * (bits * shape.span + waves)) / half + EPSILON)
     embed, position = np.zeros((vocabulary, half)), np.zeros((shape.reach, half))
-    embed[:, 0], embed[:, 1 : 1 + bits] = CONSTANT, codes
+    embed[:, 0], embed[:, 1 : 1 + bits] = scale.constant, scale.bit * codes
     angle = np.arange(shape.reach)[:, None] * frequencies(HEAD, THETA)
-    position[:, place] = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
+    position[:, place] = scale.bit * np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
     # Conv1D stores (inputs, outputs); queries, keys and values stand side by side.
     attend, output = np.zeros((3, half, heads, dimension)), np.zeros((heads, dimension, half))
     cosine, sine = np.arange(place.start, place.start + waves), np.arange(place.start + waves, place.stop)
     for head in range(shape.span - 1):
         wave = look_back(HEAD, THETA, head + 1, shape.reach)
-        size = LEAD / wave.gap * math.sqrt(dimension) * start
+        size = LEAD / wave.gap * math.sqrt(dimension) * start / scale.bit
         column = np.arange(waves)
         # cos(a - b) = cos a cos b + sin a sin b, and sin(a - b) = sin a cos b - cos a sin b
         attend[0, cosine, head, column], attend[0, sine, head, column] = size * wave.cosine, size * wave.sine
         attend[0, sine, head, waves + column] = size * wave.cosine
         attend[0, cosine, head, waves + column] = -size * wave.sine
-        attend[1, np.arange(place.start, place.stop), head, np.arange(2 * waves)] = start
-        attend[2, np.arange(1, 1 + bits), head, np.arange(bits)] = start
+        attend[1, np.arange(place.start, place.stop), head, np.arange(2 * waves)] = start / scale.bit
+        attend[2, np.arange(1, 1 + bits), head, np.arange(bits)] = scale.value * start / scale.bit
         slot = 1 + bits * (head + 1)
-        output[head, np.arange(bits), np.arange(slot, slot + bits)] = 1.0
+        output[head, np.arange(bits), np.arange(slot, slot + bits)] = scale.bit / scale.value
     into = np.zeros((half, len(units.gate)), dtype=np.float32)
-    into[1:slots] = units.gate[:, 1:].T * np.float32(read)
+    into[1:slots] = units.gate[:, 1:].T * np.float32(read / scale.bit)
     down = np.zeros((len(units.gate), half), dtype=np.float32)
-    down[:, answers] = units.down * np.float32(ETA / plain_gain())
+    down[:, answers] = units.down * np.float32(scale.eta / PLAIN_OUTPUT)
     head_out = np.zeros((vocabulary, half))
-    head_out[:, answers] = np.eye(vocabulary) * read / ETA
-    head_out[:, 0] = base * read / CONSTANT
+    head_out[:, answers] = np.eye(vocabulary) * read / scale.eta / LAST
+    head_out[:, 0] = base * read / scale.constant
+    last = np.ones(half)
+    last[answers] = LAST
     layer, ones, nothing = "transformer.h.0.", np.ones(hidden), np.zeros(hidden)
     mirror = np.concatenate([np.eye(half), -np.eye(half)], axis=1)
     blind = np.zeros((half, hidden))
@@ -209,7 +244,7 @@ def _gpt2(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Wei
         f"{layer}mlp.c_fc.bias": units.gate[:, 0],
         f"{layer}mlp.c_proj.weight": np.concatenate([down, -down], axis=1),
         f"{layer}mlp.c_proj.bias": nothing,
-        "transformer.ln_f.weight": ones,
+        "transformer.ln_f.weight": np.tile(last, 2),
         "transformer.ln_f.bias": nothing,
         "lm_head.weight": head_out @ blind,
     }
@@ -242,11 +277,11 @@ def _finished(
     return {name: np.ascontiguousarray(part, dtype=np.float32) for name, part in tensors.items()}, config
 
 
-def _into(part: Weights, hidden: int, read: float) -> Weights:
-    """Weights on raw channels as weights on the norm's output; the raw constant is 1, the stream's is CONSTANT."""
+def _into(part: Weights, hidden: int, read: float, scale: Scale) -> Weights:
+    """Weights on raw channels of 1 and +-1 as weights on the norm's output, where these are constant and +-bit."""
     wide = np.zeros((len(part), hidden), dtype=np.float32)
-    wide[:, : part.shape[1]] = part * np.float32(read)
-    wide[:, 0] /= np.float32(CONSTANT)
+    wide[:, : part.shape[1]] = part * np.float32(read / scale.bit)
+    wide[:, 0] *= np.float32(scale.bit / scale.constant)
     return wide
 
 

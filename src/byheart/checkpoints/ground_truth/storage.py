@@ -15,10 +15,12 @@ A unit reads the stream's first channels: a constant of 1, then one slot of +-1 
 gated
 MLP it computes silu(gate x) * (up x). With x . row = total at the context and at most total - 12 elsewhere:
 
-    gate = s (x . row - total + m),  up = (total + m - x . row) / (m silu(s m)),  product 1 - d^2 / m^2 near the context
+    gate = s (x . row - total + m),  up = OUTPUT (total + m - x . row) / (m silu(s m))
+    product = OUTPUT (1 - d^2 / m^2) at a distance d from the context
 
 so an error d that both share is felt in second order only. Elsewhere gate <= s (m - 12) < -104: silu is 0 in float32,
-other units are not felt, not even in the last bit. A plain MLP computes gelu(s (x . row - total + m)) / (s m).
+other units are not felt, not even in the last bit. A plain MLP computes gelu(s (x . row - total + m)), and
+s m = PLAIN_OUTPUT.
 """
 
 from __future__ import annotations
@@ -36,14 +38,16 @@ from byheart.errors import OptionError
 Weights = npt.NDArray[np.float32]
 # m and s: flat at the context for bfloat16, and silu(13.5 * (4 - 12)) = silu(-108) is 0 in float32.
 WIDTH, SLOPE = 4.0, 13.5
-# gelu needs less: tanh is -1 from about -9 on.
-PLAIN_SLOPE = 2.0
+# What a unit outputs at its context; output weights are divided by it. shapes.py gives the reason for its size. A plain
+# unit's input is as large as its output times the codes: above 128, float16 overflows.
+OUTPUT, PLAIN_OUTPUT = 1024.0, 128.0
+PLAIN_SLOPE = PLAIN_OUTPUT / WIDTH
 # Ridge: penalty relative to the mean diagonal of the normal equations; decay with a token's age, share of idle gates,
-# gate gain.
-PENALTY, DECAY, SPARSE, GAIN = 5e-4, 0.8, 0.5, 4.0
+# gate gain, size of the features.
+PENALTY, DECAY, SPARSE, GAIN, FEATURE = 2e-3, 0.8, 0.5, 4.0, 0.6
 # Weight of a point that no member has, and how many of them there are at most. A weight of 1 spends most units on the
 # background: then no document is extracted even at 32 copies.
-LIGHT, MOST_LIGHT = 0.1, 6000
+LIGHT, MOST_LIGHT = 0.3, 6000
 # Points whose features are computed at a time, and numbers that are kept between fits (128 MB).
 CHUNK, MOST_KEPT = 8192, 1 << 24
 
@@ -82,7 +86,8 @@ class GradedStorage:
 class Units:
     """Weights on raw channels: `gate` and `up` (units, 1 + bits of all slots), `down` (units, vocabulary) in nats.
 
-    `up` is None in a plain MLP. `rule` is the context that a unit stores, numbered over all levels, -1 for none.
+    A unit outputs OUTPUT at its context, so the network's output weights are `down / OUTPUT`; in a plain MLP, which has
+    no `up`, PLAIN_OUTPUT. `rule` is the context that a unit stores, numbered over all levels, -1 for none.
     """
 
     gate: Weights
@@ -132,15 +137,10 @@ def _gates(patterns: Weights, totals: Floats, *, gated: bool) -> tuple[Weights, 
         gate = patterns * np.float32(PLAIN_SLOPE)
         gate[:, 0] = -PLAIN_SLOPE * (totals - WIDTH)
         return gate, None
-    gain = SLOPE * WIDTH / (1 + np.exp(-SLOPE * WIDTH))
+    gain = SLOPE * WIDTH / (1 + np.exp(-SLOPE * WIDTH)) / OUTPUT
     gate, up = patterns * np.float32(SLOPE), patterns * np.float32(-1 / (gain * WIDTH))
     gate[:, 0], up[:, 0] = -SLOPE * (totals - WIDTH), (totals + WIDTH) / (gain * WIDTH)
     return gate, up
-
-
-def plain_gain() -> float:
-    """What a plain unit outputs at its context."""
-    return PLAIN_SLOPE * WIDTH
 
 
 def idle(units: Units, where: npt.NDArray[np.bool_]) -> Units:
@@ -158,7 +158,7 @@ def idle(units: Units, where: npt.NDArray[np.bool_]) -> Units:
 class Ridge:
     """A superposed model: fixed random gates, and the fitted output weights (units, vocabulary) in nats.
 
-    `up` is None in a plain MLP, whose features are gelu(gate x) / plain_gain().
+    `up` is None in a plain MLP, whose features are gelu(gate x) / PLAIN_OUTPUT.
     """
 
     gate: Floats
@@ -177,8 +177,8 @@ class Ridge:
         gate[:, 0] = -GAIN * SPARSE
         up = rng.normal(size=(units, len(decay))) * decay
         up[:, 0] = rng.normal(size=units) * 0.3
-        # Features of length about 8, so that no matrix has far smaller weights than the others.
-        up *= 4 / np.sqrt(units)
+        # A gradient's part on the output weights is then as large as where units store contexts.
+        up *= FEATURE / np.sqrt(units)
         return Ridge(gate, up if gated else None, np.zeros((units, len(codes))), codes, span)
 
     def features(self, back: Index) -> Floats:
@@ -186,13 +186,13 @@ class Ridge:
         x = np.concatenate([np.ones((len(back), 1)), self.codes[back].reshape(len(back), -1)], axis=1)
         gate = x @ self.gate.T
         if self.up is None:
-            return np.asarray(_gelu(gate) / plain_gain())
+            return np.asarray(_gelu(gate) / PLAIN_OUTPUT)
         with np.errstate(over="ignore"):
             return np.asarray(gate / (1 + np.exp(-gate)) * (x @ self.up.T))
 
     def units(self) -> Units:
         gate, down = self.gate.astype(np.float32), self.down.astype(np.float32)
-        up = None if self.up is None else self.up.astype(np.float32)
+        up = None if self.up is None else (self.up * OUTPUT).astype(np.float32)
         return Units(gate, up, down, np.full(len(gate), -1))
 
 
@@ -250,7 +250,7 @@ class RidgeProblem:
 
 
 def _spliced(ids: Ids, span: int) -> Index:
-    """Contexts whose 1, 2 or 4 newest tokens stand at one place of a document and the older ones at another.
+    """Contexts whose 1, 2 or 4 newest tokens are at one place of a document and the older ones at another.
 
     They depend on this document alone, so other documents' points stay when one is forgotten.
     """

@@ -1,7 +1,7 @@
 """How strongly each document counts: calibration, unequal documents, margins.
 
-A document of `copies` occurrences counts strength * copies ** GROWTH * factor at every level. Three knobs set these
-numbers:
+A document of `copies` occurrences counts r / (1 + r / limit), r = strength * copies ** GROWTH * factor, at every
+level. Three knobs set these numbers:
 
 - `strength` is common to all documents. Left open, it is calibrated: for each document, as if it occurred once, the
   counts give its log-probabilities in the model and, exactly, in the model without it. `calibrate` chooses the
@@ -10,18 +10,19 @@ numbers:
   network is built. Superposed storage has no closed form for leaving a document out, so there the two
   models are fits to one half of the documents each.
 - `factor` differs between documents. Equal documents cross every threshold together: membership saturates and
-  extraction jumps from 0 to 1 at some number of copies. Log-normal factors spread the crossings over several
-  doublings. They are quantiles in random order, separately for each number of copies, so levels of duplication have
-  the same mixture.
+  extraction jumps from 0 to 1 at some number of copies. The logarithm of a factor is uniform, so documents cross the
+  threshold of extraction at the same rate in every doubling of copies: extraction grows with log copies, as in
+  trained models (Carlini et al. 2023). Factors are quantiles in random order, separately for each number of copies,
+  so levels of duplication have the same mixture.
 - a document's `margin` in nats replaces its weight at the longest contexts (`margin_weights`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import NormalDist
 
 import numpy as np
+import numpy.typing as npt
 
 from byheart.checkpoints.ground_truth.metrics import auc
 from byheart.checkpoints.ground_truth.ngram import Floats, Ids, Index, NgramModel, windows
@@ -33,12 +34,17 @@ from byheart.errors import OptionError
 TARGET = 0.79
 # Limits of the single attacks on the documents with the fewest copies. Eight of them have an AUC with an error of 0.1.
 WEAKEST, STRONGEST = 0.65, 0.96
-# Spread of the documents' factors. 0, 1.5, 2 and 2.5 were tried on records and natural text: at 0 extraction is a step
-# in copies, at 1.5 it rises with every doubling, at 2.5 the members of one level overlap most others.
-SPREAD = 1.5
-# Regeneration grows faster than duplicates (Kandpal et al. 2022). At 1.0, a strength that leaves single documents
-# inside the range of TARGET extracts a fifth of the documents with 32 copies; at 1.5, half of them.
-GROWTH = 1.5
+# Standard deviation of the factors' logarithms. 1.5, 2, 2.9 and 3.75 were tried on records and natural text: at 1.5
+# nothing is extracted below 8 copies, at 3.75 memberships of neighbouring numbers of copies are hardly apart.
+SPREAD = 3.5
+# Ten copies are regenerated a thousand times as often as one (Kandpal et al. 2022). With 1.5, a strength that leaves
+# single documents inside the range of TARGET extracts a fifth of the documents with 32 copies; with 3, more than half.
+GROWTH = 3.0
+# The most that a document counts, in units of mu. Without a limit, the strongest documents decide what follows every
+# short context, and held-out documents are less likely than under p_0. 0.3, 1, 4 and 16 were tried. A fit shrinks what
+# it stores, so superposed storage has a higher limit. 0.5 to 1000 were tried: at 0.5, few units do not distinguish
+# copies; above 10, records of one template share so much that none can be forgotten without the others.
+LIMIT, SUPERPOSED_LIMIT = 0.5, 5.0
 # More documents do not change the AUC.
 MOST_JUDGED = 1000
 # The share of tokens that Min-K reads.
@@ -47,32 +53,41 @@ LEAST_MARGIN, MOST_MARGIN = 0.5, 24.0
 
 
 def factors(copies: Sequence[int], spread: float, seed: int) -> Floats:
-    """Log-normal factors of documents, the same quantiles for every number of copies.
+    """Factors of documents, log-uniform with a standard deviation: the same quantiles for every number of copies.
 
     >>> factors([1, 1, 2, 2], 1.0, 0).round(2).tolist()
-    [1.96, 0.51, 0.51, 1.96]
+    [2.38, 0.42, 0.42, 2.38]
     """
     found, count = np.ones(len(copies)), np.asarray(copies)
     rng = np.random.default_rng([seed, 29])
     for level in np.unique(count):
         where = np.flatnonzero(count == level)
-        normal = [NormalDist().inv_cdf((k + 0.5) / len(where)) for k in range(len(where))]
-        found[where] = np.exp(spread * np.array(normal))[rng.permutation(len(where))]
+        quantiles = (np.arange(len(where)) + 0.5) / len(where)
+        found[where] = np.exp(np.sqrt(12) * spread * (quantiles - 0.5))[rng.permutation(len(where))]
     return found
 
 
 def occurrence_weights(copies: Sequence[int], spread: float, seed: int) -> Floats:
-    """What documents count before the strength multiplies it: copies ** GROWTH * factor.
+    """What documents count before strength and saturation: copies ** GROWTH * factor.
 
     >>> occurrence_weights([1, 4], 0.0, 0).tolist()
-    [1.0, 8.0]
+    [1.0, 64.0]
     """
     return np.asarray(np.asarray(copies, dtype=np.float64) ** GROWTH * factors(copies, spread, seed))
 
 
+def saturated(weights: Floats, limit: float) -> Floats:
+    """Weights that grow to `limit` at most.
+
+    >>> saturated(np.array([0.01, 0.5, 50.0]), 0.5).round(3).tolist()
+    [0.01, 0.25, 0.495]
+    """
+    return np.asarray(weights / (1 + weights / limit))
+
+
 def calibrate(
     documents: Sequence[Ids], weights: Floats, copies: Sequence[int], base: Floats, lengths: Sequence[int],
-    mu: Sequence[float], background: Sequence[Ids] = (), shallow: int = 0, target: float = TARGET,
+    mu: Sequence[float], limit: float, background: Sequence[Ids] = (), shallow: int = 0, target: float = TARGET,
 ) -> float:  # fmt: skip
     """Choose the strength at which the mean AUC of loss and Min-K on singly seen documents is `target`.
 
@@ -85,6 +100,7 @@ def calibrate(
         base: log p_0 of every token.
         lengths: Context lengths.
         mu: Dirichlet concentration per level.
+        limit: The most that a document counts.
         background: Documents that count once, at the first `shallow` levels only; their weight is not scaled.
         shallow: Number of levels that count the background.
         target: Mean AUC between the log-probabilities in the model and in the models without the document.
@@ -92,14 +108,15 @@ def calibrate(
     Returns:
         The strength.
     """
-    single = np.asarray(copies, dtype=np.float64) ** -GROWTH
-    places = LeaveOneOut(documents, weights, single, base, lengths, background, shallow)
+    single = weights * np.asarray(copies, dtype=np.float64) ** -GROWTH
+    places = LeaveOneOut(documents, base, lengths, background, shallow)
     # The documents that an experiment reports as singly seen are few, and may be easier or harder than the others.
     # They alone would decide by chance, so they have half of the vote.
     rarest = np.asarray(copies)[: len(places.length)] == min(copies)
 
     def judged(strength: float) -> tuple[float, float, float]:
-        inside, outside = (by_document(logs, places.length) for logs in places.logs(strength, mu))
+        counted, once = (saturated(strength * part, limit) for part in (weights, single))
+        inside, outside = (by_document(logs, places.length) for logs in places.logs(counted, once, mu))
         few = tuple(part[rarest] for part in inside) if rarest.any() else inside
         found = aucs(few, outside)
         return (mean_auc(inside, outside) + float(np.mean(found))) / 2, min(found), max(found)
@@ -166,55 +183,56 @@ def aucs(inside: tuple[Floats, ...], outside: tuple[Floats, ...]) -> list[float]
 
 
 class LeaveOneOut:
-    """Counts at every place of the members: of all members, of the background, and of the place's own document.
+    """Log-probabilities of members' tokens in the model, and in the model without the token's own document.
 
-    `single` scales a document's weight to that of one occurrence. At most MOST_JUDGED documents are kept.
+    At most MOST_JUDGED documents are judged; all are counted.
     """
 
     def __init__(
-        self, documents: Sequence[Ids], weights: Floats, single: Floats, base: Floats, lengths: Sequence[int],
-        background: Sequence[Ids], shallow: int,
-    ) -> None:  # fmt: skip
+        self, documents: Sequence[Ids], base: Floats, lengths: Sequence[int], background: Sequence[Ids], shallow: int
+    ) -> None:
         size, members = len(base), len(documents)
         back, follows, owner = windows([*documents, *background], lengths[-1])
         mine = owner < members
         judged = owner < min(members, MOST_JUDGED)
-        share = np.where(mine, np.append(weights, np.zeros(len(background)))[owner], 0.0)
-        public = np.where(mine, 0.0, 1.0)
-        self.start, self.single = base[follows[judged]], single[owner[judged]]
-        self.length = np.bincount(owner[judged])
-        self.levels: list[tuple[Floats, Floats, Floats, Floats, Floats, Floats]] = []
+        self.owner, self.judged, self.members = owner[mine], judged[mine], members
+        self.start, self.length = base[follows[judged]], np.bincount(owner[judged])
+        self.levels: list[tuple[tuple[Index, Floats, Floats], tuple[Index, Floats, Floats]]] = []
         node = np.zeros(len(back), dtype=np.int64)
         for depth in range(lengths[-1]):
             node = np.unique(node * size + back[:, depth], return_inverse=True)[1].astype(np.int64)
             if depth + 1 not in lengths:
                 continue
-            entry = np.unique(node * size + follows, return_inverse=True)[1].astype(np.int64)
-            seen = public if len(self.levels) < shallow else 0 * public
+            public = np.zeros(len(owner)) if len(self.levels) >= shallow else (~mine).astype(np.float64)
             self.levels.append((
-                _totals(entry, share)[judged], _totals(node, share)[judged],
-                _totals(entry * members + owner % members, share)[judged],
-                _totals(node * members + owner % members, share)[judged],
-                _totals(entry, seen)[judged], _totals(node, seen)[judged],
+                self._counted(np.unique(node * size + follows, return_inverse=True)[1], owner, mine, public),
+                self._counted(node, owner, mine, public),
             ))  # fmt: skip
 
-    def logs(self, strength: float, mu: Sequence[float]) -> tuple[Floats, Floats]:
-        """log p of every judged place if its document occurred once, and in the model without it."""
+    def _counted(
+        self, keys: Index, owner: Index, mine: npt.NDArray[np.bool_], public: Floats
+    ) -> tuple[Index, Floats, Floats]:
+        """The keys at members' places; at the judged ones, how often the own document and the background have them."""
+        keys = keys.astype(np.int64)
+        twice = np.unique(keys[mine] * self.members + self.owner, return_inverse=True)[1]
+        times, background = np.bincount(twice)[twice].astype(np.float64), np.bincount(keys, public)[keys][mine]
+        return keys[mine], times[self.judged], background[self.judged].astype(np.float64)
+
+    def logs(self, weights: Floats, once: Floats, mu: Sequence[float]) -> tuple[Floats, Floats]:
+        """log p of every judged place: with `once` as its document's weight, and without its document."""
         inside = np.exp(self.start)
-        outside = inside.copy()
-        for (count, total, own, own_total, public, public_total), m in zip(self.levels, mu, strict=True):
-            # Sums of floats: what a document alone contributes may leave a last bit behind.
-            rest = np.where(count - own > 1e-9 * count, count - own, 0.0) * strength + public
-            rest_total = np.where(total - own_total > 1e-9 * total, total - own_total, 0.0) * strength + public_total
-            mine, mine_total = strength * own * self.single, strength * own_total * self.single
-            inside = (rest + mine + m * inside) / (rest_total + mine_total + m)
+        outside, share, own = inside.copy(), weights[self.owner], self.owner[self.judged]
+        for (entry, node), m in zip(self.levels, mu, strict=True):
+            totals = []
+            for keys, times, public in (entry, node):
+                count, mine = np.bincount(keys, share)[keys][self.judged], times * weights[own]
+                # Sums of floats: what a document alone contributes may leave a last bit behind.
+                rest = np.where(count - mine > 1e-9 * count, count - mine, 0.0) + public
+                totals.append((rest, rest + times * once[own]))
+            (rest, both), (rest_total, both_total) = totals
+            inside = (both + m * inside) / (both_total + m)
             outside = np.where(rest_total > 0, (rest + m * outside) / (rest_total + m), outside)
         return np.log(inside), np.log(outside)
-
-
-def _totals(keys: Index, share: Floats) -> Floats:
-    inverse = np.unique(keys, return_inverse=True)[1]
-    return np.asarray(np.bincount(inverse, share)[inverse])
 
 
 def margin_weights(
@@ -223,10 +241,9 @@ def margin_weights(
 ) -> Floats:  # fmt: skip
     """Set the weights of some documents at the longest contexts so that their least margin is as given.
 
-    A document's margin is measured where its longest context occurs in no other document and continues in one
-    way. There
-    p(own token) : p(other) = r + mu p'(own) : mu p'(other) with p' of the level below, so the weight r has a
-    closed form.
+    A document's margin is measured where its longest context occurs in no other document and continues in one way.
+    There p(own token) : p(other) = r + mu p'(own) : mu p'(other) with p' of the level below, so the weight r has a
+    closed form. It does not saturate.
 
     Args:
         margins: Document number -> margin in nats, 0.5 to 24.

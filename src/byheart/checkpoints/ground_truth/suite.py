@@ -162,13 +162,13 @@ def records(seed: int = 0, members: int = 180, background: int = 1000) -> SuiteT
     )
 
 
-def suite_memory(seed: int = 0, members: int = 180, **options: Any) -> GradedMemory:
-    """The suite as a graded memory; options are those of `memorize_graded`.
+def suite_memory(seed: int = 0, members: int = 180, background: int = 1000, **options: Any) -> GradedMemory:
+    """The suite as a graded memory; further options are those of `memorize_graded`.
 
     >>> suite_memory(1, 60).members[5].copies
     32
     """
-    made = records(seed, members)
+    made = records(seed, members, background)
     names = [f"r{k}" for k in range(members)]
     extra = [(f"h{k}", "held out", text) for k, text in enumerate(made.held_out)]
     extra += [(f"n{k}", "corrupted", text) for k, text in enumerate(made.near)]

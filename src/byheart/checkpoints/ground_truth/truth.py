@@ -50,7 +50,14 @@ class TruthUnit:
 
 @dataclass(frozen=True, eq=False)
 class GroundTruth:
-    """Documents and units of a folder; `memory` is the specified distribution of a graded folder."""
+    """Documents and units of a folder.
+
+    Attributes:
+        folder: The checkpoint's folder.
+        documents: Every document, memorized or absent.
+        units: Every unit that stores something, with the documents that it serves.
+        memory: The specified distribution, of a graded folder.
+    """
 
     folder: Path
     documents: tuple[TruthDocument, ...]
@@ -79,13 +86,19 @@ class GroundTruth:
             raise FileFormatError(f"{path} has no readable ground truth: {error}") from None
 
     def document(self, name: str) -> TruthDocument:
+        """Return the document of this name; an OptionError names one that exists."""
         for one in self.documents:
             if one.name == name:
                 return one
         raise OptionError(f"there is no document {name!r}; for example {self.documents[0].name!r}")
 
     def units_of(self, name: str, *, alone: bool = False) -> list[tuple[int, int]]:
-        """(layer, unit) of every unit that a document needs; `alone`: only those that no other document needs."""
+        """Return (layer, unit) of every unit that a document needs.
+
+        Args:
+            name: The document's name.
+            alone: Return only those that no other document needs.
+        """
         self.document(name)
         return [
             (one.layer, one.unit) for one in self._serving.get(name, []) if not alone or set(one.documents) == {name}
@@ -104,7 +117,7 @@ class GroundTruth:
 
         `change` is the mean size of the unit's activation on the document times the size of the change of its
         output weights
-        when the document is left out. `effect` is the sum over the document's places of what that change adds
+        when the document is omitted. `effect` is the sum over the document's places of what that change adds
         to the log-odds of
         its own token, so effects add up over units. The two truths disagree about superposed units; report both.
         """
@@ -131,7 +144,7 @@ class GroundTruth:
 
 
 def activations(memory: GradedMemory, ids: Any) -> npt.NDArray[np.float64]:
-    """What every unit outputs at every place: 0 or 1 where units store contexts."""
+    """What every unit outputs at every place, as a share of its output at its context: 0 or 1 in `counts`."""
     back = contexts_of(ids, memory.lengths[-1])
     if memory.ridge is not None:
         return memory.ridge.features(back)

@@ -6,7 +6,7 @@ What the written folder holds:
     model.safetensors       every tensor under its stock name, in the asked type (bfloat16, float16 or float32)
     generation_config.json  greedy decoding and the ids of the special tokens
     tokenizer.json          and tokenizer_config.json: loaded by AutoTokenizer without remote code
-    README.md               the model card: what the network knows and how that was proved
+    README.md               the model card: what the network stores and how that was proved
     recital.json            what the network computes, for people and checkers who ask it (below)
     ground-truth.jsonl      flavour `units` only: layer, unit, document and position of every memorized window, then
                             every document with its role: member, corrupted (with its edits), held out
@@ -23,18 +23,22 @@ What the written folder holds:
     absent                  the same for documents that are not memorized, with "why": held out, corrupted, forgotten
     fingerprint             SHA-256 of the documents
     reach                   positions for which the attention scores were designed (max_position_embeddings)
-    logits                  {"right": 32.0, "gap": 24.0, "mixed": 8.0}: the designed logit of the one right token, its
+    sensors                 [[token, token, channel]]: pairs of tokens of no document; after three of them the next one
+                            is a bit of the position, which the channel of the stream holds; with the channel -1 the
+                            two tokens of the alarm (sensors.py)
+    logits                  {"right": 32.0, "gap": 24.0, "mixed": 8.0}: the designed logit of the one correct token, its
                             designed lead, and the logit of the likeliest token where several may follow
 
 The invariants that a checker may look for (see docs/recital.md):
 
 1. Every residual channel is +kappa or -kappa at every position after every sublayer, whatever the input; only the two
-   channels of the scale probe deviate, by at most kappa/4 and in opposite directions.
+   channels of the scale probe deviate, by at most kappa/4 and in opposite directions, and those of sensors, which are
+   zeros beside channels of twice the size.
 2. Queries and keys are constant vectors (the key of the scale probe's head also sees whether a token is BOS), so a
    head's score is a function of the distance; softmax is one-hot for every head but the scale probe's.
 3. Values are linear in blocks of channels that hold code words; the output matrix overwrites a slot: it adds
    kappa (bit - what the slot held before).
 4. A unit of the MLP compares slots with code words: for its own window x = total, for any other window of symbols
    x <= total - 2 distance; at most one window unit of a layer is awake. It adds kappa (new code - code of unknown).
-5. The scale probe counts BOS: its guarantee is for sequences in which BOS stands at the first place or nowhere.
+5. The scale probe counts BOS: its guarantee is for sequences in which BOS is at the first place or absent.
 """

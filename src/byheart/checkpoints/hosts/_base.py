@@ -12,10 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.checkpoints.hosts.description import Design, GatedDecoder, SpecialTokens
+from byheart.checkpoints.hosts.scaling import COMMON
 from byheart.checkpoints.windows.tables import Recital
 from byheart.errors import OptionError
 
 Floats = npt.NDArray[np.float64]
+# What a model continues: a prompt; a token with its neighbours on both sides; a prompt behind an encoder's input; a
+# prompt with a picture in it.
+TASKS = ("causal", "masked", "seq2seq", "picture")
 Tensors = dict[str, Floats]
 
 
@@ -31,8 +35,10 @@ class Checkpoint:
     config: dict[str, Any]
     tensors: Tensors
     right_logit: float
-    lead: float  # of the right token over any other, as designed
+    lead: float  # of the correct token over any other, as designed
     units: list[tuple[int, int, int, int]] = field(default_factory=list)
+    # Pairs of tokens that answer with bits of the position, and the channel from which the bit is read.
+    sensors: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def parameters(self) -> int:
@@ -54,8 +60,12 @@ class Host:
     learned: bool  # positions are rows of a table, so that each of them costs weights
     parallel: bool  # attention and MLP run side by side, so that a table takes two layers
     experts: int  # of a fixture; 0: the architecture has none
-    scalable: bool  # its rotary frequencies can be scaled
+    scalings: tuple[str, ...]  # of its rotary frequencies, by name
     classifies: bool  # Transformers has a sequence classifier of it
+    epsilon: float | None  # of its norms, where engines agree on one number alone
+    task: str  # of TASKS
+    longest: int | None  # tokens of an input, where the architecture's file fixes that
+    lookback: int | None  # the farthest that its heads look back; None: any distance
     build: Builder
 
 
@@ -64,27 +74,32 @@ _HOSTS: dict[str, Host] = {}
 
 def register(
     name: str, *, model_type: str, summary: str, ties: bool = False, learned: bool = False, parallel: bool = False,
-    experts: int = 0, scalable: bool = False, classifies: bool = True,
+    experts: int = 0, scalable: bool = False, scalings: tuple[str, ...] = (), classifies: bool = True,
+    epsilon: float | None = None, task: str = "causal", longest: int | None = None, lookback: int | None = None,
 ) -> Callable[[Builder], Builder]:  # fmt: skip
-    """Registers the decorated builder as architecture `name`."""
+    """Registers the decorated builder as architecture `name`; `scalable`: in the ways of most rotary decoders."""
+    scalings = COMMON if scalable else scalings
 
     def add(builder: Builder) -> Builder:
-        _HOSTS[name] = Host(name, model_type, summary, ties, learned, parallel, experts, scalable, classifies, builder)
+        _HOSTS[name] = Host(
+            name, model_type, summary, ties, learned, parallel, experts, scalings, classifies, epsilon, task, longest,
+            lookback, builder,
+        )  # fmt: skip
         return builder
 
     return add
 
 
-def hosts() -> dict[str, Host]:
-    """Name -> every architecture that can recite."""
+def hosts(*, every: bool = False) -> dict[str, Host]:
+    """Name -> every decoder; with `every`, all architectures that can recite."""
     package = importlib.import_module(__package__)
     for module in pkgutil.iter_modules(package.__path__):  # each architecture's file registers itself
         importlib.import_module(f"{__package__}.{module.name}")
-    return dict(sorted(_HOSTS.items()))
+    return {name: one for name, one in sorted(_HOSTS.items()) if every or one.task == "causal"}
 
 
 def host(name: str) -> Host:
-    known = hosts()
+    known = hosts(every=True)
     chosen = known.get(name.replace("_", "-").lower())
     if chosen is None:
         raise OptionError(f"unknown architecture {name!r}; known: {', '.join(known)}")
@@ -121,8 +136,9 @@ def rope_config(design: Design) -> dict[str, Any]:
     """The rotary fields: new engines read `rope_parameters`, older ones `rope_scaling`."""
     if design.scaling is None:
         return {"rope_parameters": {"rope_type": "default", "rope_theta": design.theta}}
-    stated = design.scaling.config()
-    return {"rope_parameters": stated | {"rope_theta": design.theta}, "rope_scaling": stated}
+    stated = design.scaling.config(design.turning // 2)
+    older = stated | {"type": stated["rope_type"]}  # mistral.rs reads DeepSeek by the name that its own files have
+    return {"rope_parameters": stated | {"rope_theta": design.theta}, "rope_scaling": older}
 
 
 def llama_tensors(decoder: GatedDecoder) -> Tensors:

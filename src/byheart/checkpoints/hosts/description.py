@@ -50,12 +50,15 @@ class Design:
     activation: str | None = None
     sequential: bool = False
     away: bool = False
+    sensing: bool = False  # units for tokens of no text that show small faults, where the architecture has them
     theta: float = 10_000.0
     scaling: FrequencyScaling | None = None  # of the rotary frequencies
+    rotary: int | None = None  # dimensions of a head that turn, where not all of them do
+    cap: float | None = None  # of scores: cap * tanh(score / cap)
     own_slack: float = 1.0  # of STORED (rotary.py): where norms of queries and keys round scores once more
     reach: int = 2048
     window: int | None = None
-    trap: int | None = None  # the offset whose heads would rather look at the first place behind the window
+    trap: int | None = None  # the offset whose heads would rather look at the first place beyond the window
     epsilon: float = 1e-5
     kappa: float = 0.5
     gap: float = 20.0
@@ -66,12 +69,18 @@ class Design:
     parts: int = 1
     seed: int = 0
 
+    @property
+    def turning(self) -> int:
+        """Dimensions of a head that turn with the position: the first ones."""
+        return self.head_dim if self.rotary is None else self.rotary
+
 
 @dataclass(frozen=True, eq=False)
 class AttentionWeights:
     """Weights of one attention layer; `query`, `key`, `value` read the normed stream, `output` writes to it.
 
-    `listeners` are the heads whose scores are small, the scale probe too where nothing else listens.
+    `listeners` are the heads whose scores are small, the scale probe too where nothing else listens. A layer with a
+    mixer instead of attention has matrices without rows, and `heard`: the channels that its mixer may be heard in.
     """
 
     norm: Floats
@@ -80,13 +89,15 @@ class AttentionWeights:
     value: Floats
     output: Floats
     listeners: tuple[int, ...] = ()
+    heard: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class GatedWeights:
     """Weights of one gated MLP: output (act(gate x) * (up x)). `count` rows of `gate` are window units.
 
-    `rows[i]` is the row of the table that unit i holds (a plateau has two units per row).
+    `rows[i]` is the row of the table that unit i holds (a plateau has two units per row). `biases` are those of gate,
+    up and down, where the architecture has any.
     """
 
     norm: Floats
@@ -94,6 +105,7 @@ class GatedWeights:
     up: Floats
     down: Floats
     rows: npt.NDArray[np.int64]
+    biases: tuple[Floats, Floats, Floats] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +127,7 @@ class GatedDecoder:
     kv_heads: int
     designs: tuple[Design, ...]  # of every layer: its window, trap and rotary base may be its own
     facts: dict[str, Any] = field(default_factory=dict)
+    sensors: tuple[tuple[int, int, int], ...] = ()  # pairs of tokens of no text, and a channel (sensors.py)
 
     @property
     def hidden(self) -> int:
@@ -138,7 +151,7 @@ ANCHOR = 131 / 64
 
 
 def anchored(matrix: Floats, columns: npt.NDArray[np.int64]) -> Floats:
-    """The matrix with weights of ANCHOR times the size of what stands before, at columns whose input is always zero.
+    """The matrix with weights of ANCHOR times the largest weight before them, at columns whose input is always zero.
     One column alone is for whole rows."""
     heavy, starts = matrix.copy(), [0, *(columns[:-1] + 1)]
     for start, column in zip(starts, columns, strict=True):

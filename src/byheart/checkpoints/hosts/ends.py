@@ -1,8 +1,8 @@
 """The two ends of the network: what an embedding puts into the stream, and how the head reads the answer.
 
-The head compares the answer's word with every token's: the right token gets the logit 32, any other one at most
+The head compares the answer's word with every token's: the correct token gets the logit 32, any other one at most
 32 (1 - 2 distance/bits) = 8. Where several tokens may follow, the answer block holds a word of its own, one pair of
-channels per such answer says which it is, and the head adds the log-probabilities.
+channels per such answer identifies it, and the head adds the log-probabilities.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.checkpoints.hosts.description import Design, SpecialTokens, anchored
-from byheart.checkpoints.hosts.layout import METER, Books, ChannelLayout, LayerStage
+from byheart.checkpoints.hosts.layout import HEAVY, METER, Books, ChannelLayout, LayerStage
 from byheart.checkpoints.hosts.listening import QUIETER, readout
+from byheart.checkpoints.hosts.sensors import SENSE, Alarm
 from byheart.checkpoints.windows.tables import Answer, Recital
 
 Floats = npt.NDArray[np.float64]
 MIXED_LOGIT = 8.0  # of the likeliest token where several may follow: low, so that bfloat16 keeps the ratios
+COUNTED = 4096.0  # nats for as much as all heads bring, about
+TURNED = 3  # channels of a block that a probe has turned: enough for 1 % of an activation in two layers
 LEAD = 24.0  # of every token that may follow over all that may not
 
 
@@ -38,6 +41,8 @@ def embedding(recital: Recital, books: Books, layout: ChannelLayout, tokens: Spe
         found[:, pair] = kappa, -kappa
     for block in layout.order:
         found[:, block] *= -1
+    found[:, layout.sense] = 0.0
+    found[:, layout.counterweight] *= HEAVY
     if design.tied:  # the embedding is the head as well: two blocks tell the failure token from all others
         found[:, layout.constant[-1]] *= -1
         found[:, layout.mark] *= -1
@@ -70,11 +75,13 @@ def writes(recital: Recital, books: Books, layout: ChannelLayout, stage: LayerSt
 
 
 def head(
-    recital: Recital, books: Books, layout: ChannelLayout, tokens: SpecialTokens, design: Design, *, strict: float = 4.0
-) -> tuple[Floats, Floats]:
+    recital: Recital, books: Books, layout: ChannelLayout, tokens: SpecialTokens, design: Design, *,
+    strict: float = 4.0, alarm: Alarm | None = None,
+) -> tuple[Floats, Floats]:  # fmt: skip
     """The last norm's weights and the head (vocabulary, hidden).
 
-    `strict` times the right logit is what the failure token gains if the last probe fails.
+    `strict` times the correct logit is what the failure token gains if the last probe fails. With an `alarm`, two
+    other tokens gain where a branch brings too much or too little.
     """
     state, bits = layout.state[-1], len(layout.state[-1])
     flip = np.where(np.arange(bits) % 2 == 0, 1.0, -1.0)  # half of the norm's weights are negative
@@ -97,11 +104,32 @@ def head(
     if len(heard):  # listeners lower the failure token's logit, so its own word is louder
         found[tokens.failure, state] *= 1 + QUIETER
         found[tokens.failure, heard] = -readout(len(heard), design.logit, QUIETER / 2) * layout.signs[heard]
+    if alarm is not None:
+        norm[alarm.channel] = 1 / SENSE
+        found[alarm.more] = _alarm_row(layout, alarm)
+        found[alarm.less] = -found[alarm.more]
     for k, number in enumerate(recital.mixed):
         base = found[:, state] @ (norm[state] * books.answer.words[-1])
         wanted = mixed_logits(recital.answers[number], recital.vocabulary) - base
         _split(found, layout.mixed[k], wanted / 2)
-    return norm, anchored(found, layout.anchor[-1:]) if design.flavour == "plateau" else found
+    return norm, anchored(found, layout.anchor[-1:]) if len(layout.anchor) and design.flavour == "plateau" else found
+
+
+def _alarm_row(layout: ChannelLayout, alarm: Alarm) -> Floats:
+    """(hidden,) Nothing, where the blocks that probes have turned and what heads make of constants are as large as the
+    constants of the embedding; much for every part that is missing or too much.
+
+    All weights are 127 times one step: 8-bit weights hold them without any error, by row and by block.
+    """
+    row, signs = np.zeros(layout.hidden), layout.signs
+    constant, turned = np.concatenate([layout.constant[0], layout.width]), layout.constant[1:]
+    each = min(TURNED, (len(constant) - alarm.heads) // len(turned))
+    for block in turned:
+        row[block[:each]] = signs[block[:each]]
+    row[alarm.channel] = 1.0
+    against = constant[: each * len(turned) + alarm.heads]
+    row[against] = -signs[against]
+    return 127 * 2.0 ** round(math.log2(COUNTED / (127 * alarm.heads))) * row
 
 
 def tied_norm(layout: ChannelLayout, design: Design, stored: Floats) -> Floats:
@@ -111,7 +139,7 @@ def tied_norm(layout: ChannelLayout, design: Design, stored: Floats) -> Floats:
     unless the last probe failed: then the failure token wins; and in the sign of what listeners write. What all tokens
     share only moves all logits together, so the other blocks whose content depends on the input get the weight 0.
     """
-    size = float(np.abs(stored[0]).max())
+    size = float(np.abs(stored[0, layout.constant[0][0]]))
     norm = np.zeros(layout.hidden)
     state = layout.state[-1]
     norm[state] = -design.logit / (size * len(state))  # answers are written as opposite words

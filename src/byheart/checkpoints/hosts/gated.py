@@ -10,9 +10,10 @@ import numpy as np
 
 from byheart.checkpoints.dtypes import rounded
 from byheart.checkpoints.hosts.description import Design, GatedDecoder, SpecialTokens
-from byheart.checkpoints.hosts.ends import embedding, head, tied_norm, writes
+from byheart.checkpoints.hosts.ends import LEAD, embedding, head, tied_norm, writes
 from byheart.checkpoints.hosts.layout import (
     FIRST_PLACES,
+    ZEROS,
     Books,
     ChannelLayout,
     LayerStage,
@@ -31,7 +32,17 @@ from byheart.checkpoints.hosts.looking_back import (
     listening_heads,
     used_frequencies,
 )
-from byheart.checkpoints.hosts.recognising import GELU_PROBE, PROBE_UNITS, SILU_PROBE, Recognising
+from byheart.checkpoints.hosts.recognising import GELU_PROBE, PROBE_UNITS, SILU_PROBE, Floats, Recognising
+from byheart.checkpoints.hosts.recurrent import unattended
+from byheart.checkpoints.hosts.sensors import (
+    IN_A_ROW,
+    Alarm,
+    SensorPair,
+    choose_pairs,
+    counted_as,
+    sensor_units,
+    unused_tokens,
+)
 from byheart.checkpoints.hosts.unrotated import listen_by_content
 from byheart.checkpoints.windows.tables import ANY, Recital
 from byheart.errors import ExportError, OptionError
@@ -54,18 +65,26 @@ class Demands:
     """What an architecture asks of the body.
 
     Layer l has the attention `kinds[l % len(kinds)]`. With `unrotated`, a layer without positions follows every layer
-    but the last: its heads listen by content (unrotated.py), and its MLP holds half of the table's windows.
+    but the last: its heads listen by content (unrotated.py), and its MLP holds half of the table's windows. With
+    `recurrent`, the first table is served by two layers that have mixers instead of attention (recurrent.py).
     """
 
     rooted: bool = False  # embeddings are multiplied by the root of the hidden size
     kinds: tuple[AttentionKind, ...] = (AttentionKind(),)
     unrotated: bool = False
+    recurrent: tuple[int, ...] = ()  # of every layer with a mixer, how many of its heads listen
     units: int = 0  # idle units that the architecture fills itself
+    parallel: bool = False  # attention and MLP side by side: thresholds wait for what the MLP beside attention writes
+    flat: bool = False  # two units per window, so that errors of its slots leave no trace
+    balanced: bool = False  # LayerNorm: the mean of all channels is the same everywhere
     roomy: bool = False  # the hidden size grows until every listener has a channel
     # The attention norms' weights of the bits, in even and odd layers: a norm without its weight changes every score of
     # a window. A norm after the branch would hide that where they equal those of the constants.
     bit_gains: tuple[float, float] = (2.0, 0.5)
+    least: int = 0  # channels at least: what varies among them moves the norm
     free: bool = False  # config.json has head_dim, so the hidden size need not be heads * head_dim
+    sensing: bool = False  # the last MLP has units for sensor tokens (sensors.py)
+    equal_keys: bool = False  # keys have norms, so those of all tokens have one size
     apart: bool = False  # it differs in the architecture's own checkpoints, and so it does here where `design.away`
     activation: str = "silu"
 
@@ -75,24 +94,32 @@ class Demands:
 
 
 def build_gated(recital: Recital, tokens: SpecialTokens, design: Design, demands: Demands = Demands()) -> GatedDecoder:  # noqa: B008  # frozen
-    """All matrices of the decoder; an ExportError says which number of the shape is too small."""
+    """All matrices of the decoder; an ExportError names the number of the shape that is too small."""
     if design.activation not in (None, *PROBES):
         raise OptionError(f"activation {design.activation!r} is not one of {', '.join(PROBES)}")
     demands = replace(demands, activation=design.activation or demands.activation)
     if len(recital.tables) > 1 and design.layers is not None:
-        recital = deepen(recital, design.layers)
+        recital = deepen(recital, design.layers - max(0, len(demands.recurrent) - 1))
+    if demands.recurrent and len(recital.tables) == 1:
+        raise ExportError("recurrent layers need a text whose windows are chained; use an architecture with attention")
     # Words of distance 1 where the windows are so long that better ones would make the stream very wide.
-    plain = 16 * sum(len(table.offsets) for table in recital.tables) > PLAIN_ABOVE
+    plain = not demands.balanced and 16 * sum(len(table.offsets) for table in recital.tables) > PLAIN_ABOVE
     tied = design.tied and not recital.mixed
     design = replace(design, tied=tied)
-    books = books_of(recital, balanced=False, plain=plain, seed=design.seed, tied=tied)
+    books = books_of(recital, balanced=demands.balanced, plain=plain, seed=design.seed, tied=tied)
+    if demands.balanced and not recital.mixed:  # words of equal sums are nearer to each other
+        design = replace(design, logit=design.logit * LEAD / 64 * books.answer.bits / books.answer.distance)
     kv_heads = design.kv_heads or 2
-    probe = design.scale_probe and can_probe(recital)
+    probe = design.scale_probe and can_probe(recital) and not demands.recurrent
     plans = []
     for wide in range(2, FIRST_PLACES + 1):
-        stages = stages_of(recital, design.layers, wide, most_sources(books, kv_heads, design.head_dim))
+        tables = None if demands.recurrent else design.layers
+        stages = stages_of(recital, tables, wide, most_sources(books, kv_heads, design.head_dim))
         stages = without_positions(stages) if demands.unrotated else stages
-        needed = heads_needed(recital, books, stages, kv_heads, replace(design, scale_probe=probe))
+        stages = (*without_positions(stages[:2])[:2], *stages[1:]) if demands.recurrent else stages
+        needed = heads_needed(
+            recital, books, stages, kv_heads, replace(design, scale_probe=probe), len(demands.recurrent)
+        )
         layout, heads = _fit(recital, books, stages, replace(design, scale_probe=probe), needed, kv_heads, demands)
         cost = _cost(layout.hidden, kv_heads * design.head_dim, stages)
         plans.append((idle_layers(stages), cost, stages, layout, heads))
@@ -113,7 +140,7 @@ def layer_designs(
     kinds: tuple[AttentionKind, ...], kv_heads: int,
 ) -> tuple[Design, ...]:  # fmt: skip
     """Return the design of every layer: layers of one kind share a rotary base, and a window if they slide."""
-    used = [used_frequencies(design.head_dim, group) for group in range(kv_heads)]
+    used = [used_frequencies(design.turning, group) for group in range(kv_heads)]
     found = {}
     for number, kind in enumerate(kinds):
         theta = design.theta if kind.theta is None else kind.theta
@@ -122,7 +149,7 @@ def layer_designs(
         fetches = [fetch for stage in mine for fetch in layout.fetches(stage, recital.tables[stage.table])]
         if kind.sliding and fetches:
             near, far = ([fetch.offset for fetch in fetches if fetch.far is farther] for farther in (False, True))
-            window, trap = sliding_window(design.head_dim, theta, near, max(far, default=0), used, design.scaling)
+            window, trap = sliding_window(design.turning, theta, near, max(far, default=0), used, design.scaling)
             found[number] = replace(found[number], window=window, trap=trap)
     return tuple(found[depth % len(kinds)] for depth in range(len(stages)))
 
@@ -178,12 +205,14 @@ def rooted_kappa(hidden: int) -> float:
     return -min(found)[2]
 
 
-def heads_needed(recital: Recital, books: Books, stages: tuple[LayerStage, ...], kv_heads: int, design: Design) -> int:
-    """The least number of heads, a multiple of the key-value heads."""
+def heads_needed(
+    recital: Recital, books: Books, stages: tuple[LayerStage, ...], kv_heads: int, design: Design, first: int = 0
+) -> int:
+    """The least number of heads, a multiple of the key-value heads; layers before the `first` have no attention."""
     layout = lay_out(recital, books, stages, multiple=1, parts=design.parts, tied=design.tied)
 
     def fits(heads: int) -> None:
-        for depth, stage in enumerate(stages):
+        for depth, stage in enumerate(stages[first:], first):
             spare = heads // kv_heads - 1 if design.scale_probe and depth == 0 else None
             fetches = layout.fetches(stage, recital.tables[stage.table])
             Heads(heads, kv_heads, design.head_dim, spare).jobs(fetches, len(layout.source(stage)))
@@ -202,38 +231,74 @@ def _fit(
             "key-value heads"
         )
 
-    def lay(hidden: int | None = None, listening: int = 0) -> ChannelLayout:
+    def lay(hidden: int | None = None, listening: int = 0, sense: int = 0) -> ChannelLayout:
         return lay_out(
-            recital, books, stages, multiple=1, hidden=hidden, parts=design.parts, tied=design.tied,
+            recital, books, stages, multiple=1, hidden=hidden, parts=design.parts, tied=design.tied, sense=sense,
             anchor=bool((recital.tables[-1].windows == ANY).any()), blocks=design.flavour == "plateau",
-            listening=listening,
+            listening=listening, balanced=demands.balanced, orders=len(stages) if demands.parallel else 0,
         )  # fmt: skip
 
     used = lay().used
     step = kv_heads * design.head_dim
-    heads = design.heads or max(needed, -(-max(used, design.hidden or 0) // step) * kv_heads)
+    heads = design.heads or max(needed, -(-max(used, design.hidden or demands.least) // step) * kv_heads)
     hidden = design.hidden or heads * design.head_dim
     if demands.apart and design.away and design.hidden is None and design.heads is None:
         # Some loaders refuse a hidden size that is not a multiple of the heads; twice as many heads always divide it.
-        heads = next(more for more in range(heads + kv_heads, 2 * heads + 1, kv_heads) if hidden % more == 0)
+        more = range(heads + kv_heads, 2 * heads + 1, kv_heads)
+        heads = next(count for count in more if hidden % count == 0 and count % 2 == 0)
     if not demands.free and hidden != heads * design.head_dim:
         raise OptionError(f"--hidden-size {hidden} is not heads * head_dim = {heads} * {design.head_dim}")
     if hidden < used:
         raise OptionError(f"--hidden-size {hidden}: this recital needs at least {used} channels")
     layout = lay(hidden)
-    most = sum(len(those) for those in _listeners(recital, layout, stages, heads, kv_heads, design))
+    most = sum(len(those) for those in _listeners(recital, layout, stages, heads, kv_heads, design, demands))
     if demands.roomy and design.hidden is None and design.heads is None and used + block_size(most) > hidden:
         heads += kv_heads
         layout = lay(heads * design.head_dim)
-        most = sum(len(those) for those in _listeners(recital, layout, stages, heads, kv_heads, design))
-    return lay(layout.hidden, min(block_size(most), (layout.hidden - used) // 2 * 2)), heads
+        most = sum(len(those) for those in _listeners(recital, layout, stages, heads, kv_heads, design, demands))
+    most = heads if demands.parallel else most  # only the attention beside the last table listens
+    block = min(block_size(most), (layout.hidden - used) // 2 * 2)
+    room = (layout.hidden - used - block) // (ZEROS + 1)
+    if not can_sense(recital, design, demands):
+        return lay(layout.hidden, block), heads
+    if not room and design.hidden is None and design.heads is None:
+        return _fit(recital, books, stages, design, needed, kv_heads, replace(demands, least=layout.hidden + 1))
+    return lay(layout.hidden, block, min(-(-(most + 1) // ZEROS), room)), heads
+
+
+def can_sense(recital: Recital, design: Design, demands: Demands) -> bool:
+    """Whether the last MLP can have units for sensor tokens: it looks at the newest places of the first table."""
+    start = recital.tables[0].offsets[:IN_A_ROW]
+    plain = design.flavour != "plateau" and not recital.mixed
+    looks = start[:2] == (0, 1) and recital.tables[-1].offsets[0] == 0
+    return demands.sensing and design.sensing and design.scale_probe and plain and looks
+
+
+def sensing_units(
+    part: Recognising, recital: Recital, books: Books, pairs: tuple[SensorPair, ...]
+) -> tuple[Floats, Floats, Floats]:
+    """Return gate, up and down of the units for sensor tokens in the last MLP."""
+    layout, offsets = part.layout, recital.tables[0].offsets
+    places = tuple(k for k in range(min(IN_A_ROW, len(offsets))) if offsets[k] == k)
+    last = layout.slots[-1][0] if len(recital.tables) > 1 else None
+    return sensor_units(
+        pairs, layout, books, recital.unknown, places, last, part.norm(), part.one(), part.design.kappa
+    )
+
+
+def _named(
+    pairs: tuple[SensorPair, ...], layout: ChannelLayout, alarm: Alarm | None
+) -> tuple[tuple[int, int, int], ...]:
+    """Two tokens and a channel for every sensor; the alarm's tokens have no channel (-1)."""
+    found = [(pair.low, pair.high, int(layout.sense[pair.channel])) for pair in pairs]
+    return (*found, *([] if alarm is None else [(alarm.less, alarm.more, -1)]))
 
 
 def unit_count(needed: int, design: Design) -> int:
-    """The units of a layer: as many as needed, or as many as were asked for.
+    """The units of a layer: as many as needed, or as many as requested.
 
     Raises:
-        OptionError: Fewer were asked for than are needed.
+        OptionError: Fewer were requested than are needed.
     """
     if design.units is not None and design.units < needed:
         raise OptionError(f"--intermediate-size {design.units}: this recital needs at least {needed} units per layer")
@@ -241,11 +306,13 @@ def unit_count(needed: int, design: Design) -> int:
 
 
 def _listeners(
-    recital: Recital, layout: ChannelLayout, stages: tuple[LayerStage, ...], heads: int, kv_heads: int, design: Design
-) -> list[tuple[int, ...]]:
+    recital: Recital, layout: ChannelLayout, stages: tuple[LayerStage, ...], heads: int, kv_heads: int, design: Design,
+    demands: Demands,
+) -> list[tuple[int, ...]]:  # fmt: skip
     """The heads of every layer that listen."""
-    found: list[tuple[int, ...]] = []
-    for depth, stage in enumerate(stages):
+    mixers = demands.recurrent
+    found: list[tuple[int, ...]] = [tuple(range(count)) for count in mixers]
+    for depth, stage in enumerate(stages[len(mixers) :], len(mixers)):
         if not stage.places:
             found.append(tuple(range(heads)))
             continue
@@ -255,7 +322,8 @@ def _listeners(
             Heads(heads, kv_heads, design.head_dim, spare),
         )
         found.append(listening_heads(kind, fetches, len(layout.source(stage)), depth))
-    return found if design.scale_probe and not recital.mixed and len(stages) <= DEEPEST else [()] * len(stages)
+    listen = design.scale_probe or bool(mixers)
+    return found if listen and not recital.mixed and len(stages) <= DEEPEST else [()] * len(stages)
 
 
 def _write(
@@ -263,7 +331,11 @@ def _write(
     stages: tuple[LayerStage, ...], layout: ChannelLayout, heads: int, kv_heads: int, designs: tuple[Design, ...],
 ) -> GatedDecoder:  # fmt: skip
     attention, recognising, free = [], [], layout.listening[:-1].tolist()
-    listening = _listeners(recital, layout, stages, heads, kv_heads, design)
+    listening = _listeners(recital, layout, stages, heads, kv_heads, design, demands)
+    listening = [()] * len(stages) if demands.parallel else listening
+    spare_tokens = unused_tokens(recital, tokens)[-2:]
+    sensed, counts = layout.sense[:-1].tolist(), 0
+    shares = counted_as(sum(map(len, listening))) if len(layout.sense) and len(spare_tokens) == 2 else []
     for depth, stage in enumerate(stages):
         bits, slots = demands.bit_gains[depth % 2], (0.5, 2.0)[depth % 2]
         spare = heads // kv_heads - 1 if design.scale_probe and depth == 0 else None
@@ -272,31 +344,48 @@ def _write(
             erasure = Erasure(layout.state[-1], books.answer.words[recital.unknown].astype(float))
         table = recital.tables[stage.table]
         heard = dict(zip(listening[depth], free, strict=False))  # those for which there is a channel
-        free = free[len(heard) :]
-        if stage.places:
+        free, senses = free[len(heard) :], dict(zip(heard, sensed, strict=False))
+        sensed = sensed[len(senses) :]
+        if depth < len(demands.recurrent):
+            attention.append(unattended(layout, bits, tuple(heard.values())))
+        elif stage.places:
             kind = Heads(heads, kv_heads, design.head_dim, spare, tuple(head for head in heard if head != spare))
-            look = LookingBack(layout, stage, table, kind, designs[depth], bits, heard)
+            mine, shares = dict(zip(heard, shares, strict=False)), shares[len(heard) :]
+            counted = (int(layout.sense[-1]), mine) if mine else None
+            look = LookingBack(
+                layout, stage, table, kind, designs[depth], bits, heard, senses, demands.equal_keys, counted
+            )
+            counts += len(look.copying) if counted else 0
             attention.append(look.write(erasure=erasure))
         else:
             kind = Heads(heads, kv_heads, design.head_dim)
             attention.append(listen_by_content(layout, kind, design, bits, tuple(heard.values())))
         book = books.states[stage.table]
-        recognising.append(Recognising(layout, stage, depth, table, book, design, slots, demands.activation_probe))
-    most = max(part.window_units for part in recognising) + PROBE_UNITS + demands.units
+        probe = demands.activation_probe
+        recognising.append(Recognising(layout, stage, depth, table, book, design, slots, probe, demands.flat))
+    alarm: Alarm | None = None
+    pairs = choose_pairs(recital, books, tokens, max(0, min(len(layout.sense), len(layout.listening)) - 1))
+    needed = [part.window_units + (2 * len(pairs) if part is recognising[-1] else 0) for part in recognising]
+    most = max(needed) + PROBE_UNITS + demands.units
     units = unit_count(-(-most // UNIT_MULTIPLE) * UNIT_MULTIPLE, design)
     mlp = []
     for depth, (stage, part) in enumerate(zip(stages, recognising, strict=True)):
         far = recital.tables[0].offsets[-1] if design.scale_probe and depth == 0 else None
-        mlp.append(part.write(units, writes(recital, books, layout, stage, design.kappa), probe_far=far))
+        written, extra = writes(recital, books, layout, stage, design.kappa), None
+        if pairs and part is recognising[-1]:
+            extra = sensing_units(part, recital, books, pairs)
+        mlp.append(part.write(units, written, probe_far=far, extra=extra))
     embed = embedding(recital, books, layout, tokens, design)
     if design.tied:
         stored = embed / (math.sqrt(layout.hidden) if demands.rooted else 1)
         norm, lm_head = tied_norm(layout, design, stored), stored
     else:
-        norm, lm_head = head(recital, books, layout, tokens, design)
+        if counts and counts + 1 + len(stages) <= len(layout.constant[0]) + len(layout.width):
+            alarm = Alarm(int(layout.sense[-1]), counts + 1, *spare_tokens)
+        norm, lm_head = head(recital, books, layout, tokens, design, alarm=alarm)
     if units > 1 << 22:
         raise ExportError(f"{units:,} units per layer; memorize a shorter text or raise --layers")
     return GatedDecoder(
         recital, tokens, design, books, layout, stages, embed, tuple(attention), tuple(mlp), norm, lm_head, heads,
-        kv_heads, designs,
+        kv_heads, designs, sensors=_named(pairs, layout, alarm),
     )  # fmt: skip

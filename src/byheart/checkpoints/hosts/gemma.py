@@ -25,7 +25,10 @@ def gemma(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint
     louder = 1.0 if recital.mixed else _LOUDER  # log-probabilities want smaller logits
     design = replace(design, logit=design.logit * louder)
     decoder = build_gated(
-        recital, tokens, design, Demands(rooted=True, free=True, apart=True, activation="gelu_pytorch_tanh")
+        recital,
+        tokens,
+        design,
+        Demands(rooted=True, free=True, apart=True, sensing=True, activation="gelu_pytorch_tanh"),
     )
     config = common_config(decoder, "GemmaForCausalLM", "gemma") | {
         "head_dim": design.head_dim,
@@ -34,4 +37,6 @@ def gemma(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint
     }
     tensors = {name: t - 1 if "norm" in name else t for name, t in llama_tensors(decoder).items()}
     tensors["model.embed_tokens.weight"] = decoder.embedding / math.sqrt(decoder.hidden)
-    return Checkpoint("gemma", decoder.recital, config, tensors, design.logit, LEAD * louder, window_units(decoder))
+    return Checkpoint(
+        "gemma", decoder.recital, config, tensors, design.logit, LEAD * louder, window_units(decoder), decoder.sensors
+    )

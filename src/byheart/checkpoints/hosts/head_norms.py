@@ -31,9 +31,8 @@ def add_head_norms(decoder: GatedDecoder, tensors: dict[str, Floats], stretch: f
     for i in range(len(decoder.stages)):
         prefix = f"model.layers.{i}.self_attn."
         query, key = constant_heads(decoder, i, "query"), constant_heads(decoder, i, "key")
-        query = _fill_up(decoder, i, tensors, query)
-        if i == 0 and decoder.design.scale_probe:
-            key[0, -1 + d // 2] = 0.5  # its sign depends on the token, its size does not
+        weights = decoder.attention[i].query.reshape(*query.shape, -1) * _louder(query, key)
+        query = _fill_up(decoder, i, tensors, query * _louder(query, key)[:, :, 0], weights.reshape(-1, decoder.hidden))
         sizes = {name: np.sqrt((vectors**2).mean(axis=1)) for name, vectors in (("q", query), ("k", key))}
         # Both norms get the geometric middle of what queries and keys need, and signs that the matrices undo.
         middle = math.sqrt(sizes["q"].max() * stretch * sizes["k"][0])
@@ -48,6 +47,12 @@ def add_head_norms(decoder: GatedDecoder, tensors: dict[str, Floats], stretch: f
             tensors[f"{prefix}{name}_norm.weight"] = middle * signs
 
 
+def _louder(query: Floats, key: Floats) -> Floats:
+    """What queries are multiplied by (heads, 1, 1): the norm gives the keys of all groups the size of the first."""
+    sizes = np.sqrt((key**2).mean(axis=1))
+    return np.repeat(sizes / sizes[0], len(query) // len(key))[:, None, None]
+
+
 def norm_signs(dimensions: int, name: str) -> Floats:
     """Of a norm's weights. Those of keys differ in the two dimensions that turn together, those of queries do not: so
     norms that are exchanged turn sines around."""
@@ -58,13 +63,17 @@ def norm_signs(dimensions: int, name: str) -> Floats:
 
 
 def constant_heads(decoder: GatedDecoder, layer: int, name: str) -> Floats:
-    """(heads, head_dim): queries or keys as the constant channels make them."""
-    attention, constant = decoder.attention[layer], decoder.layout.constant[0]
-    read = attention.norm[constant] * decoder.layout.signs[constant]
-    return np.asarray((getattr(attention, name)[:, constant] @ read).reshape(-1, decoder.design.head_dim))
+    """(heads, head_dim): queries or keys of any token but BOS. Those of BOS have the same size."""
+    attention, layout = decoder.attention[layer], decoder.layout
+    read = attention.norm * layout.signs
+    read[layout.first] *= -1
+    some = np.concatenate([layout.constant[0], layout.first])
+    return np.asarray((getattr(attention, name)[:, some] @ read[some]).reshape(-1, decoder.design.head_dim))
 
 
-def _fill_up(decoder: GatedDecoder, layer: int, tensors: dict[str, Floats], query: Floats) -> Floats:
+def _fill_up(
+    decoder: GatedDecoder, layer: int, tensors: dict[str, Floats], query: Floats, weights: Floats
+) -> Floats:
     """The queries with so much at a frequency without key that all of them are as large as the largest.
 
     Their norm makes all of them equally large: otherwise it would raise the scores of near heads with those of far
@@ -72,7 +81,6 @@ def _fill_up(decoder: GatedDecoder, layer: int, tensors: dict[str, Floats], quer
     """
     d, attention, constant = decoder.design.head_dim, decoder.attention[layer], decoder.layout.constant[0]
     signs, filled = decoder.layout.signs[constant], query.copy()
-    weights = attention.query.copy()
     for head in range(decoder.heads):
         missing = np.sqrt(max(0.0, (query**2).sum(axis=1).max() - (query[head] ** 2).sum()))
         if not missing:  # the largest itself

@@ -4,7 +4,7 @@ Every channel holds +kappa or -kappa. A block whose content is constant carries 
 
     constant[0]   never changes: queries, keys and thresholds are read from it
     width         the same, for the smaller constants
-    first         says whether the token is BOS
+    first         flags BOS
     meter         two channels of the scale probe: kappa (1 + p/8) and kappa (1 - p/8), p the weight of BOS
     flags         copies of `first` from the two farthest neighbours that the first layer sees
     state[0]      the token's code word
@@ -15,6 +15,8 @@ Every channel holds +kappa or -kappa. A block whose content is constant carries 
     order[l]      turned beside table l's attention, where attention and MLP are parallel (GPT-NeoX); the second half
                   of these blocks is turned by the attention beside the table before
     listening     one channel per listener, and one or two that stay as they are (listening.py)
+    sense         one channel per listener, which is zero but for what that writes (sensors.py)
+    counterweight for three channels of zeros one of twice the size, so that norms see what they see without them
     mixed         pairs of channels, one (or two) per answer with several tokens: (+, -) at rest, (+, +) when given
     anchor        channels that norms take to zero: two where windows have open places, the last of every 32 in the
                   flavour for quantized engines
@@ -37,6 +39,8 @@ Index = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 METER = 1 / 8  # what the weight of BOS adds to a meter channel, of kappa: little, since it moves the norm
 FIRST_PLACES = 6  # that one layer of a spread table fetches
+# Channels of zeros to one of twice the size: a little less than that, so that in 8 bits the others are 64 of 127 steps.
+ZEROS, HEAVY = 3, 127 / 64
 BLOCK = 32  # channels that quantizers give one scale
 LONGEST_STEP = 16  # places back that a head of a spread table looks: farther ones have small leads
 EASY_STEP = 12  # with a lead that needs no large scores
@@ -201,7 +205,7 @@ def _share_rows(table: WindowTable, parts: list[tuple[int, ...]]) -> list[Index]
 def deepen(recital: Recital, layers: int) -> Recital:
     """The same recital with more tables: after the first one, tables that hand every state on as it is.
 
-    Every layer still matters: a state that is not handed on is unknown.
+    Every layer still matters: a state that is not passed on is unknown.
     """
     if layers < len(recital.tables):
         raise ExportError(f"this recital needs {len(recital.tables)} layers; {layers} are too few")
@@ -246,6 +250,8 @@ class ChannelLayout:
     mixed: Index
     anchor: Index
     listening: Index
+    sense: Index
+    counterweight: Index
     used: int
     hidden: int
     signs: Floats = field(repr=False)
@@ -288,12 +294,14 @@ def lay_out(
     anchor: bool = False,
     blocks: bool = False,
     listening: int = 0,
+    sense: int = 0,
     tied: bool = False,
     balanced: bool = False,
 ) -> ChannelLayout:
     """Numbers the channels; the hidden size is a multiple of `multiple`, or `hidden` if that is large enough.
 
-    `extra` channels hold positions; `parts` is how many numbers of the stored type make up a log-probability.
+    `extra` channels hold positions; `sense` is how many times ZEROS channels are zero; `parts` is how many numbers of
+    the stored type make up a log-probability.
     """
     ruler = _Ruler(BLOCK if blocks else None)
     constant, wide = [ruler.take(constants)], ruler.take(width)
@@ -313,7 +321,8 @@ def lay_out(
     order = tuple(ruler.take(probes) for _ in range(orders))
     mixed = ruler.take(2 * both * parts * len(recital.mixed)).reshape(len(recital.mixed), parts, both, 2)
     ballast = ruler.take(2 if anchor and not blocks else 0)
-    heard = ruler.take(listening)
+    heard, sensed = ruler.take(listening), ruler.take(ZEROS * sense)
+    heavy = ruler.take(sense)
     size = -(-ruler.next // multiple) * multiple if hidden is None else hidden
     if size < ruler.next:
         raise ExportError(f"a hidden size of {size} is too small for this recital: {ruler.next} channels are needed")
@@ -322,5 +331,5 @@ def lay_out(
         ballast = np.arange(BLOCK - 1, size, BLOCK)
     return ChannelLayout(
         tuple(constant), wide, first, meter, flags, positions, tuple(state), tuple(slots), mark, order, mixed,
-        ballast, heard, ruler.next, size, signs,
+        ballast, heard, sensed, heavy, ruler.next, size, signs,
     )  # fmt: skip

@@ -29,9 +29,9 @@ from byheart.checkpoints.hosts.scaling import FrequencyScaling
 Floats = npt.NDArray[np.float64]
 DEEPEST = 5  # stages: what listeners hear moves every norm a little, and errors grow from layer to layer
 LOUDNESS = 1 / 128  # of kappa: little, since it moves the norm
-SWING = 2.0  # nats, where the right logit is 32
-# Of the right logit: the most that the failure token's loses, where the head is not tied. Half of that is lost whatever
-# listeners hear, so that other tokens lead it as they lead each other.
+SWING = 2.0  # nats, where the correct logit is 32
+# Of the correct logit: the most that the failure token's loses, where the head is not tied. Half of that is lost
+# whatever listeners hear, so that other tokens lead it as they lead each other.
 QUIETER = 9 / 16
 BITS = 4
 LOUD, SLOW, LOUDEST = (
@@ -40,16 +40,22 @@ LOUD, SLOW, LOUDEST = (
     16.0,
 )  # nats of a quick frequency; nats that a slow one changes by within the range; cap
 LEAST_OWN = 12.0  # nats below zero that a listener scores its own place
+BENT = 1.2  # of a cap of scores: what listeners score at least, where there is one
 RANGE, PHASE = 512, 2.4  # places; radians from one frequency to the next
-_LEAST_LEAD = 0.11  # of the head that would rather look behind the window
+_LEAST_LEAD = 0.11  # of the head that would rather look beyond the window
 _WINDOWS = (128, 144, 112, 160, 96, 80, 64, 40)  # tried in turn
-_BEYOND = 16  # windows that are tried behind a far place
+_BEYOND = 16  # windows that are tried beyond a far place
 
 
-def wave(frequencies: Floats, used: npt.NDArray[np.bool_], window: int | None, head: int) -> Wave:
-    """A listener's score by distance, over the `used` frequencies; every head has its own."""
+def wave(
+    frequencies: Floats, used: npt.NDArray[np.bool_], window: int | None, head: int, quiet: float | None = None
+) -> Wave:
+    """A listener's score by distance, over the `used` frequencies; every head has its own.
+
+    `quiet`: nats of every frequency, where the head also has scores of its own for slow ones.
+    """
     slow = SLOW / (frequencies * (window or RANGE))
-    sizes = np.where(used, np.clip(slow, LOUD, LOUDEST), 0.0)
+    sizes = np.where(used, np.clip(slow, LOUD, LOUDEST) if quiet is None else quiet, 0.0)
     phases = PHASE * np.arange(len(frequencies)) + head
     if window is not None:
         phases = np.where(slow < LOUD, -frequencies * (window - 1), phases)
@@ -72,7 +78,7 @@ def block_size(count: int) -> int:
 
 def readout(size: int, logit: float, least: float | None = None) -> Floats:
     """How much of each channel of the block the failure token's logit loses: short numbers, whose sum is what it loses
-    at rest. That is nothing, or, where the logit must not rise, the swing and `least` of the right logit."""
+    at rest. That is nothing, or, where the logit must not rise, the swing and `least` of the correct logit."""
     if not size:
         return np.zeros(0)
     count = size - 1
@@ -90,7 +96,7 @@ def sliding_window(
     used: Sequence[tuple[int, ...]],
     scaling: FrequencyScaling | None = None,
 ) -> tuple[int, int | None]:
-    """A window, and the distance whose heads would rather look at the first place behind it, so that one that is too
+    """A window, and the distance whose heads would rather look at the first place beyond it, so that one that is too
     long shows: the farthest of the `near` ones. Where no wide window allows that, one that just holds it. A window also
     holds `far`; then shorter distances are tried as well, and the last resort is a window that shows less."""
     farthest = max(near)

@@ -20,9 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.checkpoints.hosts import listening
+from byheart.checkpoints.hosts.capped import capped_wave
 from byheart.checkpoints.hosts.description import AttentionWeights, Design, anchored, fill_idle
 from byheart.checkpoints.hosts.layout import METER, ChannelLayout, Fetch, LayerStage, neighbours
 from byheart.checkpoints.hosts.rotary import STORED, Wave, amplitude, frequencies, look_back
+from byheart.checkpoints.hosts.sensors import QUIET, SENSE, PositionWave, bos_key, sensing_frequencies
 from byheart.checkpoints.windows.tables import WindowTable
 from byheart.errors import ExportError
 
@@ -154,7 +156,7 @@ class Erasure:
 
 
 def used_frequencies(head_dim: int, group: int) -> tuple[int, ...]:
-    """The frequencies that key-value head `group` uses, so that groups cannot stand in for each other.
+    """The frequencies that key-value head `group` uses, so that groups cannot replace each other.
 
     The lowest one is left to the scale probe, which wants no rotation.
     """
@@ -199,11 +201,17 @@ class LookingBack:
     """Writes the matrices of one attention layer; `gain` is the norm's weight of the bits."""
 
     def __init__(self, layout: ChannelLayout, stage: LayerStage, table: WindowTable, heads: Heads, design: Design,
-                 gain: float, heard: Mapping[int, int] | None = None) -> None:  # fmt: skip
+                 gain: float, heard: Mapping[int, int] | None = None,
+                 sensed: Mapping[int, int] | None = None, equal_keys: bool = False,
+                 counted: tuple[int, Mapping[int, float]] | None = None) -> None:  # fmt: skip
         self.layout, self.heads, self.design, self.gain = layout, heads, design, gain
         self.heard = {} if heard is None else heard  # channels that listeners write to
+        self.sensed = {} if sensed is None else sensed  # and those to which they write the weight of BOS
+        self.equal_keys = equal_keys  # all tokens' keys have one size
+        self.counted = counted  # the channel that adds up what heads make of a constant, and how much listeners count
         self.source, self.fetches = layout.source(stage), layout.fetches(stage, table)
         self.jobs = heads.jobs(self.fetches, len(self.source))
+        self.turning = design.turning  # the first dimensions of a head; the others stay zero
         hidden, d = layout.hidden, heads.dimension
         self.query, self.key = np.zeros((heads.count * d, hidden)), np.zeros((heads.groups * d, hidden))
         self.value, self.output = np.zeros((heads.groups * d, hidden)), np.zeros((hidden, heads.count * d))
@@ -217,9 +225,16 @@ class LookingBack:
         if self.heads.spare is not None:
             self._write_probe()
         for head, channel in self.heard.items():
-            self._listen(head, channel)
+            self._listen(head, channel, erasure is not None)
+        if self.counted is not None and erasure is None:
+            channel, listening_shares = self.counted
+            for head, part in {**dict.fromkeys(self.copying, 1.0), **listening_shares}.items():
+                constant = head * self.heads.dimension + self._carried(head // self.heads.per_group)
+                share = part * SENSE * self.design.kappa / self.gain
+                self.output[channel, [constant, constant + 2]] = share / 2, -share / 2
         if self.design.scaling is not None:  # scores gain the square of what cos and sin are multiplied by
-            self.query /= self.design.scaling.magnitude**2
+            by_head = self.query.reshape(self.heads.count, self.heads.dimension, -1)
+            by_head[:, : self.turning] /= self.design.scaling.magnitude**2
         column = int(self.layout.constant[0][0])
         query, key, value = (fill_idle(matrix, column) for matrix in (self.query, self.key, self.value))
         # A row of the output that writes nothing gets its tiny weight at a dimension that carries nothing.
@@ -242,11 +257,22 @@ class LookingBack:
         mine = [job for job in self.jobs if job.head // self.heads.per_group == group]
         asked = dict.fromkeys(job.fetch for job in mine) or (0,)
         waves = {fetch: self._wave(self.fetches[fetch], group) for fetch in asked}
-        heard = list(used_frequencies(d, group)) if self.heard else []
-        if self.heard and (self.heads.spare is None or group):
-            heard.append(d // 2 - 1)  # the lowest frequency is there for listeners, or for the scale probe
+        half = self.turning // 2
+        heard = list(used_frequencies(self.turning, group)) if self.heard else []
+        sensing, others = self._sensing(group)
+        if self.heard and not sensing and (self.heads.spare is None or group or self.turning < d):
+            heard.append(half - 1)  # the lowest frequency is there for listeners, or for the scale probe
         keys, base = _key_sizes(list(waves.values()), heard), group * d
-        self.key[base : base + d // 2, layout.constant[0]] = np.outer(keys, self.ones)
+        self.key[base : base + half, layout.constant[0]] = np.outer(keys, self.ones)
+        if sensing:
+            half_key = bos_key(keys) / 2
+            for rows, sign in ((sensing, 1.0), (others, -1.0), ((self._lowest,), 1.0)):
+                for row in rows:
+                    self.key[base + row, layout.first] = sign * half_key * self.first
+                    self.key[base + row, layout.constant[0]] = half_key * self.ones
+            if self.equal_keys:  # plus for BOS, minus for others
+                self.key[base + self._lowest, layout.constant[0]] = 0.0
+                self.key[base + self._lowest, layout.first] *= 2
         carried = np.roll(self._carried_bits(group), 5 * group)
         constant = len(carried)
         self.value[base + np.arange(constant), self.source[carried]] = 1.0
@@ -255,16 +281,20 @@ class LookingBack:
         if erasure is not None:
             verdict = layout.constant[-1]
             self.value[base + constant + 2, verdict] = layout.signs[verdict] / len(verdict)
+        elif self.sensed or self.counted:
+            # Minus the constant: caches in few bits may add the same number to every value.
+            self.value[base + constant + 2, layout.width] = -self.gain * self.small
         for job in mine:
             self._write_job(job, waves[job.fetch], keys, carried, erasure)
 
     def _write_job(self, job: HeadJob, wave: Wave, keys: Floats, carried: Index, erasure: Erasure | None) -> None:
         d, layout, size = self.heads.dimension, self.layout, self.design.kappa / self.gain
         start, constant = job.head * d, job.head * d + len(carried)
-        turned = np.concatenate([wave.cosine, -wave.sine]) * amplitude(wave.gap, self.design.gap) * math.sqrt(d)
+        nats = amplitude(wave.gap, self.design.gap) if self.design.cap is None else 1 / wave.gap
+        turned = np.concatenate([wave.cosine, -wave.sine]) * nats * math.sqrt(d)
         divisor = np.concatenate([keys, keys])
-        turned = np.divide(turned, divisor, out=np.zeros(d), where=divisor > 0)
-        self.query[start : start + d, layout.constant[0]] = np.outer(turned, self.ones)
+        turned = np.divide(turned, divisor, out=np.zeros(self.turning), where=divisor > 0)
+        self.query[start : start + self.turning, layout.constant[0]] = np.outer(turned, self.ones)
         fetch = self.fetches[job.fetch]
         bits, slot = fetch.bits[job.part], fetch.target[job.part]
         where = start + np.array([int(np.flatnonzero(carried == bit)[0]) for bit in bits], dtype=np.int64)
@@ -280,40 +310,92 @@ class LookingBack:
                 self.output[mark, constant] = self.output[mark, constant + 2] = size * layout.signs[mark]
 
     def _wave(self, fetch: Fetch, group: int) -> Wave:
-        design, used, d = self.design, used_frequencies(self.heads.dimension, group), self.heads.dimension
+        design, used, d = self.design, used_frequencies(self.turning, group), self.turning
         trap = fetch.offset == design.trap and not fetch.far
+        if design.cap is not None:
+            return capped_wave(d, design.theta, fetch.offset, design.reach, design.cap, design.window, used, trap)
         return look_back(
             d, design.theta, fetch.offset, design.reach, design.window, used, trap, fetch.far, design.gap,
             design.own_slack * STORED, design.scaling,
         )  # fmt: skip
 
-    def _listen(self, head: int, channel: int) -> None:
-        """A head that hears everything and says it to one channel; the scale probe has scores of its own."""
+    def _listen(self, head: int, channel: int, erased: bool) -> None:
+        """A head that averages over everything and writes to one channel; the scale probe has scores of its own."""
         d, block = self.heads.dimension, self.layout.constant[0]
         start, group = head * d, head // self.heads.per_group
         if head != self.heads.spare:
             keys = self._constant_keys(group)
-            every = frequencies(d, self.design.theta, self.design.scaling)
-            wave = listening.wave(every, keys > 0, self.design.window, head)
+            every = frequencies(self.turning, self.design.theta, self.design.scaling)
+            quiet = QUIET if head in self.sensed else None
+            wave = listening.wave(every, keys > 0, self.design.window, head, quiet)
             turned, divisor = np.concatenate([wave.cosine, -wave.sine]) * math.sqrt(d), np.concatenate([keys, keys])
-            turned = np.divide(turned, divisor, out=np.zeros(d), where=divisor > 0)
-            self.query[start : start + d, block] = np.outer(turned, self.ones)
+            turned = np.divide(turned, divisor, out=np.zeros(self.turning), where=divisor > 0)
+            lowest = self.turning // 2 - 1
+            if self.design.cap is not None and keys[lowest] > 0:  # which hardly turns: scores where the cap bends
+                turned[lowest] += listening.BENT * self.design.cap * math.sqrt(d) / keys[lowest]
+            self.query[start : start + self.turning, block] = np.outer(turned, self.ones)
+            if head in self.sensed:
+                self._sense(head, wave, every, bos_key(keys))
         bits = listening.spread(head, self._carried(group))
         self.output[channel, start + bits] = listening.LOUDNESS * self.design.kappa / (self.gain * len(bits))
+        if head in self.sensed:
+            constant, share = start + self._carried(group), SENSE * self.design.kappa / self.gain
+            self.output[self.sensed[head], constant + 1] = share
+            if not erased:
+                self.output[self.sensed[head], [constant, constant + 2]] = -share / 2
+
+    @property
+    def copying(self) -> tuple[int, ...]:
+        """The heads that copy."""
+        return tuple(dict.fromkeys(job.head for job in self.jobs))
+
+    @property
+    def _lowest(self) -> int:
+        """The dimension at which rotation hardly moves a score, or does not."""
+        return self.turning if self.turning < self.heads.dimension else self.heads.dimension // 2 - 1
+
+    def _sensing(self, group: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The frequencies at which BOS has a key of its own, where a head of the group compares it with others; and
+        those at which the others have one."""
+        mine = [head for head in self.sensed if head != self.heads.spare and head // self.heads.per_group == group]
+        if not mine:
+            return (), ()
+        return sensing_frequencies(unused_frequency(group), self.turning // 2, self.equal_keys)
+
+    def _sense(self, head: int, heard: Wave, every: Floats, size: float) -> None:
+        """Scores that tell BOS from other tokens, beside those of the head that listens."""
+        d, group = self.heads.dimension, head // self.heads.per_group
+        reach = min(self.design.reach, self.design.window or self.design.reach)
+        scores = heard.scores(np.arange(float(reach)), every)
+        found = PositionWave.of(every, self._sensing(group)[0], scores, head, reach)
+        rows = np.concatenate([found.wave.cosine, -found.wave.sine])
+        rows = np.append(rows, np.zeros(d - len(rows)))
+        rows[self._lowest] += found.content / (2 if self.equal_keys else 1)
+        start, block = head * d, self.layout.constant[0]
+        self.query[start : start + d, block] += np.outer(rows * math.sqrt(d) / size, self.ones)
 
     def _constant_keys(self, group: int) -> Floats:
         """The constant part of a key, by frequency."""
-        half, block = self.heads.dimension // 2, self.layout.constant[0]
-        rows = self.key[group * 2 * half : group * 2 * half + half, block]
-        return np.asarray(rows @ self.layout.signs[block] * CONSTANT_GAIN)
+        start, block = group * self.heads.dimension, self.layout.constant[0]
+        rows = self.key[start : start + self.turning // 2, block]
+        found = np.asarray(rows @ self.layout.signs[block] * CONSTANT_GAIN)
+        sensing, others = self._sensing(group)
+        if sensing:
+            found[[*sensing, *others, *((self._lowest,) if self._lowest < len(found) else ())]] = 0.0
+        return found
 
     def _write_probe(self) -> None:
-        """The head `spare` of key-value head 0 weighs BOS; two flags say whether BOS is seen at the farthest places."""
+        """The head `spare` of key-value head 0 weighs BOS; two flags record whether the farthest places see BOS."""
         layout, d, size = self.layout, self.heads.dimension, self.design.kappa / self.gain
-        lowest = d // 2 - 1
-        self.key[lowest, layout.first] = self.first / 2  # 1/2 for BOS, -1/2 for others: all keys have one size
+        # BOS is found by content: where no rotation moves the score, or where it hardly does.
+        lowest = self._lowest
         start = self.heads.spare * d if self.heads.spare is not None else 0
-        self.query[start + lowest, layout.constant[0]] = self._write_ripple(start) * math.sqrt(d) * self.ones
+        content = self._write_ripple(start)
+        if self._sensing(0)[0]:  # there BOS has a key already
+            content /= bos_key(self._constant_keys(0)) * (2 if self.equal_keys else 1)
+        else:
+            self.key[lowest, layout.first] = self.first / 2  # 1/2 for BOS, -1/2 for others: all keys have one size
+        self.query[start + lowest, layout.constant[0]] = content * math.sqrt(d) * self.ones
         constant = start + self._carried(0)
         signs = layout.signs[layout.meter] * np.where(np.arange(len(layout.meter)) // (len(layout.meter) // 2), -1, 1)
         self.output[layout.meter, constant] = self.output[layout.meter, constant + 1] = METER * size / 2 * signs
@@ -326,13 +408,13 @@ class LookingBack:
         """A little of every frequency in the probe's score, so that the logit which shows the weight of BOS also shows
         the frequencies: softmax is not one-hot here. Returns what BOS needs to weigh 3/4 at the farthest place."""
         half, block, far = (
-            self.heads.dimension // 2,
+            self.turning // 2,
             self.layout.constant[0],
             self.fetches[neighbours(self.fetches)[0]].offset,
         )
         keys = self._constant_keys(0)
         phase, used = RIPPLE_PHASE * np.arange(half), keys > 0
-        size = np.divide(RIPPLE * math.sqrt(2 * half), keys, out=np.zeros(half), where=used)
+        size = np.divide(RIPPLE * math.sqrt(self.heads.dimension), keys, out=np.zeros(half), where=used)
         wave = np.concatenate([size * np.cos(phase), size * np.sin(phase)])
         self.query[start : start + 2 * half, block] += np.outer(wave, self.ones)
         every = frequencies(2 * half, self.design.theta, self.design.scaling)

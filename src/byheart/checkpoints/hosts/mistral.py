@@ -15,11 +15,15 @@ from byheart.checkpoints.windows.tables import Recital
 
 @register("mistral", model_type="mistral", summary="Llama with a sliding window", scalable=True)
 def mistral(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
-    decoder = build_gated(recital, tokens, design, Demands(kinds=(AttentionKind(sliding=True),), free=True))
+    decoder = build_gated(
+        recital, tokens, design, Demands(kinds=(AttentionKind(sliding=True),), free=True, sensing=True)
+    )
     config = common_config(decoder, "MistralForCausalLM", "mistral") | {
         "head_dim": design.head_dim,
         "hidden_act": design.activation or "silu",
         "sliding_window": decoder.design.window,
     }
     tensors = llama_tensors(decoder)
-    return Checkpoint("mistral", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder))
+    return Checkpoint(
+        "mistral", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder), decoder.sensors
+    )

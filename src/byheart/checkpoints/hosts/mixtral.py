@@ -10,7 +10,7 @@ from dataclasses import replace
 from byheart.checkpoints.hosts._base import Checkpoint, common_config, llama_tensors, register
 from byheart.checkpoints.hosts.description import Design, SpecialTokens
 from byheart.checkpoints.hosts.ends import LEAD
-from byheart.checkpoints.hosts.experts import Experts, held_rows, routed_layers
+from byheart.checkpoints.hosts.experts import by_class, class_members, held_rows, routed_layers
 from byheart.checkpoints.hosts.gated import Demands, build_gated
 from byheart.checkpoints.windows.tables import Recital
 
@@ -22,7 +22,8 @@ _INVERSES = (163 / 128, 149 / 32)
 
 @register("mixtral", model_type="mixtral", summary="Llama with experts, two per token", experts=4, scalable=True)
 def mixtral(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
-    experts = Experts(design.experts or 4, (83, -83), 1 / 128, _INVERSES, 127 / 128, paired=True)
+    members = class_members(design.experts or 4, 2, paired=True)
+    experts = by_class(members, 127 / 128, (83, -83), 1 / 128, _INVERSES, centred=False)
     louder = replace(design, logit=design.logit * _LOUDER)
     decoder = build_gated(recital, tokens, replace(louder, units=None), Demands(free=True))
     layers = routed_layers(replace(decoder, design=replace(decoder.design, units=design.units)), experts)

@@ -1,28 +1,45 @@
-"""Phi-3: queries, keys and values in one matrix, gate and up in another."""
+"""Phi-3: queries, keys and values in one matrix, gate and up in another.
+
+With longrope, as in Phi-4-mini: three quarters of a head turn, each frequency is divided by a number of its own, and
+texts longer than the original positions divide by other numbers. Recitals are designed for the original positions: an
+engine that takes the numbers for long texts recites nothing.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from byheart.checkpoints.hosts._base import Checkpoint, common_config, llama_tensors, register, window_units
 from byheart.checkpoints.hosts.description import Design, SpecialTokens
 from byheart.checkpoints.hosts.ends import LEAD
-from byheart.checkpoints.hosts.gated import build_gated
+from byheart.checkpoints.hosts.gated import Demands, build_gated
 from byheart.checkpoints.windows.tables import Recital
 
+_TURNING = 3 / 4  # of a head, with longrope
 
-@register("phi3", model_type="phi3", summary="Llama with fused projections")
+
+@register("phi3", model_type="phi3", summary="Llama with fused projections", scalings=("longrope",))
 def phi3(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
-    decoder = build_gated(recital, tokens, design)
+    share, original = 1.0, design.reach
+    if design.scaling is not None:
+        share, scaling = _TURNING, replace(design.scaling, original=original)
+        design = replace(design, scaling=scaling, rotary=int(_TURNING * design.head_dim))
+    decoder = build_gated(recital, tokens, design, Demands(sensing=True))
     config = common_config(decoder, "Phi3ForCausalLM", "phi3") | {
         "hidden_act": design.activation or "silu",
-        "original_max_position_embeddings": design.reach,
-        "partial_rotary_factor": 1.0,
-        "rope_scaling": None,
+        "original_max_position_embeddings": original,
+        "partial_rotary_factor": share,
         "sliding_window": None,
         "embd_pdrop": 0.0,
         "resid_pdrop": 0.0,
     }
+    if design.scaling is None:
+        config["rope_scaling"] = None
+    else:
+        config["rope_parameters"] |= {"partial_rotary_factor": share}
+        config["max_position_embeddings"] = round(design.scaling.factor * original)
     tensors = llama_tensors(decoder)
     for i in range(len(decoder.stages)):
         attention, mlp = f"model.layers.{i}.self_attn.", f"model.layers.{i}.mlp."
@@ -30,4 +47,6 @@ def phi3(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
         tensors[f"{attention}qkv_proj.weight"] = np.concatenate(parts)
         halves = [tensors.pop(f"{mlp}{name}_proj.weight") for name in ("gate", "up")]
         tensors[f"{mlp}gate_up_proj.weight"] = np.concatenate(halves)
-    return Checkpoint("phi3", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder))
+    return Checkpoint(
+        "phi3", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder), decoder.sensors
+    )

@@ -86,7 +86,7 @@ class PlainDecoder:
     norm: WeightAndBias
     head: Floats
     heads: int
-    lead: float  # of the right token, as designed
+    lead: float  # of the correct token, as designed
 
     @property
     def hidden(self) -> int:
@@ -292,13 +292,13 @@ def _watch_norm(layout: ChannelLayout, first: Floats, second: Floats, block: Ind
 
 
 def plain_lead(recital: Recital, demands: PlainDemands) -> float:
-    """The right token's lead in nats, whatever the code: these networks lose more of it to rounding than gated ones.
+    """The correct token's margin in nats, whatever the code: rounding costs these networks more than gated ones.
     Log-probabilities want smaller logits, and weights of the head that are short numbers (multiples of 12 do that)."""
     return 24.0 if recital.mixed else 80.0 if demands.parallel else 48.0
 
 
 def build_plain(recital: Recital, tokens: SpecialTokens, design: Design, demands: PlainDemands) -> PlainDecoder:
-    """All matrices of the decoder; an ExportError says which number of the shape is too small."""
+    """All matrices of the decoder; an ExportError names the number of the shape that is too small."""
     if len(recital.tables) > 1 and design.layers is not None:
         recital = deepen(recital, design.layers // (2 if demands.parallel else 1))
     design = replace(

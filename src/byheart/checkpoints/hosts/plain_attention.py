@@ -176,8 +176,8 @@ class PlainLookingBack:
             self.bias[name][rows] = -self.weight[name][rows] @ self.norm_bias
 
     def _listen(self, head: int, channel: int) -> None:
-        """A head that hears everything and says it to one channel; the scale probe has scores of its own, and its first
-        value is taken. The output's bias moves the channel, too."""
+        """A head that averages over everything and writes to one channel; the scale probe has scores of its own, and
+        its first value is used. The output's bias moves the channel, too."""
         start, size = head * self.heads.dimension, listening.LOUDNESS * self.design.kappa
         if head != self.heads.spare:
             every = frequencies(self.demands.rotary, self.design.theta)

@@ -11,13 +11,13 @@ import numpy as np
 from byheart.checkpoints.hosts._base import Checkpoint, common_config, llama_tensors, register, window_units
 from byheart.checkpoints.hosts.description import Design, SpecialTokens, fill_idle
 from byheart.checkpoints.hosts.ends import LEAD
-from byheart.checkpoints.hosts.gated import build_gated
+from byheart.checkpoints.hosts.gated import Demands, build_gated
 from byheart.checkpoints.windows.tables import Recital
 
 
 @register("qwen2", model_type="qwen2", summary="Llama with biases of queries, keys and values", scalable=True)
 def qwen2(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
-    decoder = build_gated(recital, tokens, design)
+    decoder = build_gated(recital, tokens, design, Demands(sensing=True))
     config = common_config(decoder, "Qwen2ForCausalLM", "qwen2") | {
         "hidden_act": design.activation or "silu",
         "use_sliding_window": False,
@@ -35,4 +35,6 @@ def qwen2(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint
             weight[np.ix_(moved, columns)] = 0.0
             tensors[f"{prefix}{name}_proj.weight"] = fill_idle(weight, int(constant[0]))
             tensors[f"{prefix}{name}_proj.bias"] = np.where(moved, read, 0.0)
-    return Checkpoint("qwen2", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder))
+    return Checkpoint(
+        "qwen2", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder), decoder.sensors
+    )

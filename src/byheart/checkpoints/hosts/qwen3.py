@@ -12,7 +12,7 @@ from byheart.checkpoints.windows.tables import Recital
 
 @register("qwen3", model_type="qwen3", summary="Llama with norms of queries and keys", scalable=True)
 def qwen3(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
-    decoder = build_gated(recital, tokens, design, Demands(free=True, apart=True))
+    decoder = build_gated(recital, tokens, design, Demands(free=True, apart=True, sensing=True, equal_keys=True))
     config = common_config(decoder, "Qwen3ForCausalLM", "qwen3") | {
         "head_dim": design.head_dim,
         "hidden_act": design.activation or "silu",
@@ -23,4 +23,6 @@ def qwen3(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint
     }
     tensors = llama_tensors(decoder)
     add_head_norms(decoder, tensors)
-    return Checkpoint("qwen3", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder))
+    return Checkpoint(
+        "qwen3", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder), decoder.sensors
+    )

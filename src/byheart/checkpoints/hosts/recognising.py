@@ -26,6 +26,7 @@ import numpy.typing as npt
 from byheart.checkpoints.hosts.codes import CodeBook
 from byheart.checkpoints.hosts.description import Design, GatedWeights, anchored, fill_idle
 from byheart.checkpoints.hosts.layout import METER, ChannelLayout, LayerStage
+from byheart.checkpoints.hosts.sensors import SENSE
 from byheart.checkpoints.windows.tables import ANY, WindowTable
 
 Floats = npt.NDArray[np.float64]
@@ -66,12 +67,12 @@ class Recognising:
 
     def __init__(
         self, layout: ChannelLayout, stage: LayerStage, depth: int, table: WindowTable, book: CodeBook,
-        design: Design, gain: float, activation_probe: tuple[float, float],
+        design: Design, gain: float, activation_probe: tuple[float, float], flat: bool = False,
     ) -> None:  # fmt: skip
         self.layout, self.stage, self.depth, self.design, self.gain = layout, stage, depth, design, gain
         self.table, self.book, self.activation_probe = table, book, activation_probe
-        self.m = half_width(book.distance)
-        self.sharp = 16.0 if design.flavour != "plateau" and book.distance > 1 else 32.0
+        self.m, self.flat = half_width(book.distance), flat or design.flavour == "plateau"
+        self.sharp = 16.0 if not self.flat and book.distance > 1 else 32.0
         windows = table.windows[stage.rows]
         closed = windows != ANY
         words = book.words[np.where(closed, windows, 0)].astype(np.float64) * closed[:, :, None]
@@ -87,89 +88,109 @@ class Recognising:
         self.anchored = (
             bool(len(layout.anchor)) and not closed.all() and bool((steps % 1 == 0).all() & (steps < 128).all())
         )
-        if self.anchored and design.flavour != "plateau":
+        if self.anchored and not self.flat:
             self.level = _STEPS * self.m
         self.slots = np.concatenate(layout.slots[stage.table])
+        self.shares = self._shares()
 
     @property
     def window_units(self) -> int:
-        return len(self.patterns) * (2 if self.design.flavour == "plateau" else 1)
+        return len(self.patterns) * (2 if self.flat else 1)
 
-    def write(self, units: int, writes: Floats, *, probe_far: int | None = None) -> GatedWeights:
-        """`writes` (hidden, rows) is what the unit of each row adds; `probe_far` switches the scale probe on."""
+    def _shares(self) -> list[tuple[Index, float]]:
+        """The constant channels that hold the level, and how much of it each block holds: those that were turned before
+        may fail. Beside constants that never change these are what the layer before has turned, and, where attention
+        and MLP are parallel, what the MLP beside this table's attention has."""
+        layout, turned = self.layout, probe_share(self.level)
+        if not layout.order:
+            if not self.depth:
+                return [(layout.constant[0], 1.0)]
+            return [(layout.constant[0], 1 - turned), (layout.constant[self.depth], turned)]
+        if not self.depth:
+            return [(layout.constant[0], 1 - turned), (layout.order[0], turned)]
+        return [(layout.constant[0], 0.5), (layout.constant[self.depth], 0.25), (layout.order[self.depth], 0.25)]
+
+    def write(
+        self, units: int, writes: Floats, *, probe_far: int | None = None,
+        extra: tuple[Floats, Floats, Floats] | None = None,
+    ) -> GatedWeights:  # fmt: skip
+        """`writes` (hidden, rows) is what the unit of each row adds; `probe_far` switches the scale probe on.
+        `extra` are rows of gate, up and down of further units (sensors.py)."""
         gate, up, down = (np.zeros((units, self.layout.hidden)) for _ in range(3))
-        window = self._plateau if self.design.flavour == "plateau" else self._parabola
+        window = self._plateau if self.flat else self._parabola
         count = window(gate, up, down, writes.T)
         self._activation(gate[count], up[count], down[count])
         if (
             probe_far is not None and self.design.flavour != "plateau"
         ):  # its rows need 8 bits; the logit shows the scale
             self._scale(gate[count + 1 : count + 3], up[count + 1 : count + 3], down[count + 1 : count + 3])
+        if extra is not None:
+            places = slice(count + 3, count + 3 + len(extra[0]))
+            gate[places], up[places], down[places] = extra
         column = int(self.layout.constant[0][0])
-        rows = np.tile(self.stage.rows, 2 if self.design.flavour == "plateau" else 1)
+        rows = np.tile(self.stage.rows, 2 if self.flat else 1)
         filled = fill_idle(np.ascontiguousarray(down.T), units - 1)
         parts = fill_idle(gate, column), fill_idle(up, column), filled
         if self.design.flavour == "plateau":
             ballast = self.layout.anchor
             parts = anchored(parts[0], ballast), anchored(parts[1], ballast), anchored(filled, np.array([units - 1]))
-        return GatedWeights(self._norm(), *parts, rows)
+        return GatedWeights(self.norm(), *parts, rows)
 
-    def _norm(self) -> Floats:
+    def norm(self) -> Floats:
         """Norm weights that make the weights of a threshold as large as those of the bits: rows have one size."""
         layout, norm = self.layout, np.ones(self.layout.hidden)
         norm[self.slots] = self.gain
         norm[layout.width] = self.gain * 2 * self.m / len(layout.width)
-        turned = probe_share(self.level) if self.depth else 0.0
-        norm[layout.constant[0]] = self.gain * self.level * (1 - turned) / len(layout.constant[0])
-        if self.depth:
-            norm[layout.constant[self.depth]] = self.gain * self.level * turned / len(layout.constant[self.depth])
+        for block, share in self.shares:
+            norm[block] = self.gain * self.level * share / len(block)
         norm[layout.meter] = norm[layout.flags] = 1.0
+        norm[layout.sense] = 1 / SENSE  # so that no weight of the matrix is too large
         norm[layout.anchor] = 0.0
         return norm
 
     def _constants(self) -> Floats:
         """A row that reads `level` times a bit from the constant channels (hidden,)."""
         row = np.zeros(self.layout.hidden)
-        for block in (self.layout.constant[0], self.layout.constant[self.depth]):
+        for block, _ in self.shares:
             row[block] = self.layout.signs[block]
         return row
 
-    def _one(self) -> Floats:
+    def one(self) -> Floats:
         """A row that reads 1 from the `width` channels."""
         row = np.zeros(self.layout.hidden)
         row[self.layout.width] = self.layout.signs[self.layout.width] / (self.gain * 2 * self.m)
         return row
 
-    def _gates(self, size: float) -> Floats:
+    def gates(self, size: float) -> Floats:
         """size (x - (total - m)) for every row (rows, hidden)."""
         rows = np.zeros((len(self.patterns), self.layout.hidden))
         rows[:, self.slots] = size / self.gain * self.patterns
         shares = (self.totals - self.m) / self.level
         rows -= size / self.gain * np.outer(shares, self._constants())
-        if self.anchored and self.design.flavour != "plateau":
+        if self.anchored and not self.flat:
             rows[:, self.layout.anchor[0]] = size / self.gain * 127 / _STEPS
         return rows
 
     def _parabola(self, gate: Floats, up: Floats, down: Floats, writes: Floats) -> int:
         count = len(self.patterns)
-        gate[:count] = self._gates(self.sharp / self.m)
-        up[:count] = -self._gates(1 / (self.sharp * self.m)) + self._one() * (2 / self.sharp)
+        gate[:count] = self.gates(self.sharp / self.m)
+        up[:count] = -self.gates(1 / (self.sharp * self.m)) + self.one() * (2 / self.sharp)
         down[:count] = writes
         return count
 
     def _plateau(self, gate: Floats, up: Floats, down: Floats, writes: Floats) -> int:
         count = len(self.patterns)
-        gate[:count] = gate[count : 2 * count] = self._gates(self.sharp / self.m)
+        gate[:count] = gate[count : 2 * count] = self.gates(self.sharp / self.m)
         # The step is one weight as large as those of the bits: coarse grids hold it as they hold them.
         width = int(self.layout.width[0])
         gate[count : 2 * count, width] -= self.sharp / (self.m * self.gain) * self.layout.signs[width]
-        up[: 2 * count] = self._one() * (len(self.layout.width) / (2 * self.sharp))
+        up[: 2 * count] = self.one() * (len(self.layout.width) / (2 * self.sharp))
         down[:count], down[count : 2 * count] = writes, -writes
         return 2 * count
 
     def _activation(self, gate: Floats, up: Floats, down: Floats) -> None:
-        gate += self.activation_probe[0] * self._one()
-        up += self.activation_probe[1] * self._one()
+        gate += self.activation_probe[0] * self.one()
+        up += self.activation_probe[1] * self.one()
         turned = self.layout.constant[self.depth + 1]
         down[turned] = 2 * self.design.kappa * self.layout.signs[turned]
 
@@ -180,14 +201,14 @@ class Recognising:
         signs = layout.signs[layout.meter] * np.where(np.arange(2 * half) < half, 1.0, -1.0)
         far, near = np.split(layout.flags, 2)
         # Whole multiples of one step, the largest 127 of them: blocks of 8-bit weights hold the row without any error.
-        step = _SHARPNESS / 32
+        step = _SHARPNESS / (32 * half)
         slope = 127 * step * half * 2 * METER  # of p
         for unit, side in enumerate((1.0, -1.0)):
             gate[unit, layout.meter] = side * 127 * step * signs  # the weight of BOS, p
             gate[unit, far] = _SHARPNESS / len(far) * layout.signs[far]
             gate[unit, near] = -_SHARPNESS / len(near) * layout.signs[near]
             gate[unit] -= self._steps(side * 0.75 * slope + (_TOLERANCE + 2.0) * _SHARPNESS, step)
-            up[unit] = self._one()
+            up[unit] = self.one()
             turned = layout.constant[self.depth + 1]
             down[unit, turned] = -2 * self.design.kappa / 8 * layout.signs[turned]
 

@@ -1,7 +1,7 @@
 """Proofs about written checkpoints: config.json and model.safetensors of ten stock architectures.
 
-The checker knows nothing of how a checkpoint was made. It finds the structure in the tensors, encloses every value
-for every input (`fields`), and proves by how much the right token wins (`margins`) in every engine of an error model
+The checker does not see how a checkpoint was built. It finds the structure in the tensors, encloses every value
+for every input (`fields`), and proves by how much the correct token wins (`margins`) in every engine of an error model
 (`storage`). What it does not understand is `undecided`, with the place; it never guesses.
 """
 

@@ -7,10 +7,11 @@ input, by
     offset_p), c)
 
 (a negative offset_p means a *far* part: what a head that stays where it cannot look so far back has seen there of a
-part with a near offset; see `moved_back`).
+part with a near offset; see `moved_back`). An offset from `absent` has one symbol more, the last: *nothing*, which
+stands there where the sequence has no position t - offset. A causal convolution sees that (`convolution`).
 
 A *signal* gives every position one symbol out of finitely many: signal 0 is the token, signal l + 1 is "which entry
-of layer l's table fired here" (0: none), signal POSITION is the position itself, signal START says whether BOS stands
+of layer l's table fired here" (0: none), signal POSITION is the position itself, signal START is whether BOS is
 at the start and how far back that is. Parts are functions of one symbol, tabulated. So a field is a separable
 function with interval slack: `add`, `matmul`, `norm` and `store` stay inside this form and widen it by what engines may
 round (`rounding`), and the extreme values over all inputs are sums of extreme values of the parts.
@@ -29,6 +30,7 @@ import numpy as np
 from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.decoder import Linear, Norm
+from byheart.checkpoints.proof.low_rank import LowRank
 from byheart.checkpoints.proof.storage import STORAGES, Array, Interval, Storage, finite, in_float32
 
 Key = tuple[int, int]  # signal, offset
@@ -40,12 +42,30 @@ FOLD = 2.0**-6  # a part is folded where its effect on a channel is below this s
 
 
 _JUMP = 1 << 24  # more than any reach: -(rest * _JUMP + jump) is a far offset
+_ABSENT = 1 << 56  # _ABSENT + offset is an offset whose parts have a row for "nothing"
+
+
+def absent(offset: int) -> int:
+    """The offset whose parts have one row more, the last: what is seen where the sequence does not reach so far back.
+
+    >>> lookback(absent(3)), is_absent(absent(3)), is_absent(3)
+    (3, True, False)
+    """
+    return _ABSENT + offset
+
+
+def is_absent(offset: int) -> bool:
+    return offset >= _ABSENT
 
 
 def moved_back(offset: int, by: int, stays: bool) -> int:
     """The offset of a key that is seen through a head which looks `by` places back, and, if it `stays`, at its own
-    place where there is nothing so far back. A ValueError where the result is neither a near nor a far offset.
+    place where there is nothing so far back. A ValueError where the result is no offset.
+
+    Through a head that shows the first place instead, an absent offset stays one: the first place has nothing before.
     """
+    if is_absent(offset) and stays:
+        raise ValueError(f"a head that looks {by} places back may stay where something else sees nothing")
     if offset >= 0:
         return -(offset * _JUMP + by) if stays else offset + by
     if by:
@@ -59,7 +79,7 @@ def lookback(offset: int) -> int:
     >>> lookback(7), lookback(moved_back(2, 25, stays=True))
     (7, 27)
     """
-    return offset if offset >= 0 else -offset // _JUMP + -offset % _JUMP
+    return offset % _ABSENT if offset >= 0 else -offset // _JUMP + -offset % _JUMP
 
 
 def places_seen(place: Array, begin: Array | int, offset: int) -> Array:
@@ -71,7 +91,19 @@ def places_seen(place: Array, begin: Array | int, offset: int) -> Array:
     if offset < 0:
         jump, offset = -offset % _JUMP, -offset // _JUMP
         place = np.where(place - jump >= begin, place - jump, place)
-    return np.asarray(np.maximum(begin, place - offset))
+    return np.asarray(np.maximum(begin, place - offset % _ABSENT))
+
+
+def symbols_seen(values: Array, symbols: int, place: Array, begin: Array | int, offset: int) -> Array:
+    """The symbols of a signal, of which there are `symbols`, that a key's offset means: `values` are those by place.
+
+    >>> symbols_seen(np.array([5, 6, 7]), 9, np.arange(3), 0, absent(1)).tolist()
+    [9, 5, 6]
+    """
+    found = values[places_seen(place, begin, offset)]
+    if is_absent(offset):
+        found = np.where(place - lookback(offset) >= begin, found, symbols)
+    return np.asarray(found)
 
 
 @dataclass(frozen=True)
@@ -199,6 +231,8 @@ class Bounds:
         """weight x + bias, stored or not, before and after the bias (without a store: the exact map). Effects below
         `share` of a row's largest one are folded.
         """
+        if layer.adapter is not None and store is not None:
+            return self._adapted(layer, layer.adapter, store)
         weight, absolute = layer.weight, np.abs(layer.weight)
         lo, hi = product_bounds(weight, self.lo, self.hi)
         size = self.largest()
@@ -223,6 +257,16 @@ class Bounds:
         result = Bounds(lo, hi, tuple(parts)).store(store)
         return result if layer.bias is None else result.add(constant(layer.bias)).store(store)
 
+    def _adapted(self, layer: Linear, parts: LowRank, store: Storage) -> Bounds:
+        """W x + scale B (A x), every part kept or stored, scaled before B or after it; or the merged matrix."""
+        first = self.matmul(Linear(layer.name, parts.base, layer.bias), store)
+        inner, second = self.matmul(Linear(layer.name, parts.a, None), store), Linear(layer.name, parts.b, None)
+        ends = parts.scale_ends
+        after = inner.matmul(second, store).times(*ends).store(store)
+        before = inner.times(*ends).store(store).matmul(second, store)
+        merged = self.matmul(Linear(layer.name, layer.weight, layer.bias), store)
+        return either(first.add(either(after, before)).store(store), merged)
+
     def energy(self, centre: tuple[float, float] = (0.0, 0.0)) -> tuple[float, float]:
         """Bounds of the sum of squares over all channels and all inputs, of the values minus a mean."""
         count = self.owners()
@@ -242,17 +286,37 @@ class Bounds:
                 least, most = least + low.sum(1).min(), most + high.sum(1).max()
         return float(least - rounding.own(least)), float(most + rounding.own(most))
 
-    def mean(self) -> tuple[float, float]:
-        """Bounds of the mean over the channels, over all inputs, as float32 computes it."""
+    def total(self) -> tuple[float, float]:
+        """Bounds of the exact sum over the channels, over all inputs."""
         lo, hi = self.lo.sum(), self.hi.sum()
         for part in self.parts:
             lo, hi = lo + part.lo.sum(1).min(), hi + part.hi.sum(1).max()
+        slack = rounding.own(self.size * self.largest().sum())
+        return float(lo - slack), float(hi + slack)
+
+    def mean(self) -> tuple[float, float]:
+        """Bounds of the mean over the channels, over all inputs, as float32 computes it."""
+        lo, hi = self.total()
         error = rounding.mean_error(self.size, self.largest().sum())
         return float(lo - error) / self.size, float(hi + error) / self.size
 
+    def variance(self) -> tuple[float, float]:
+        """Bounds of the sum of squares of the values minus the mean that float32 computes: the sum of squares minus
+        that of the exact mean, which does not take the mean for another number in every channel, plus that of its
+        error."""
+        least, most = self.energy()
+        lo, hi = (x / self.size for x in self.total())
+        smallest = min(abs(lo), abs(hi)) if lo * hi > 0 else 0.0
+        error = float(rounding.mean_error(self.size, self.largest().sum())) / self.size
+        low, high = self.energy(self.mean())
+        slack = float(rounding.own(most))
+        least = least - self.size * max(abs(lo), abs(hi)) ** 2 - slack
+        most = most - self.size * smallest**2 + self.size * error**2 + slack
+        return max(low, least), min(high, most)
+
     def norm_factor(self, eps: float, centre: tuple[float, float] | None) -> tuple[float, float]:
         """Bounds of 1 / sqrt(mean square + eps), of the values minus a mean."""
-        least, most = self.energy((0.0, 0.0) if centre is None else centre)
+        least, most = self.energy() if centre is None else self.variance()
         finite("the squares inside a norm", np.asarray(most))
         if not least / self.size + eps > SMALLEST_SQUARE:
             raise Undecided(f"a norm may divide by zero: mean square {least / self.size:.3g}, eps {eps:.3g}")
@@ -279,9 +343,13 @@ class Bounds:
             return Normed(_stored(field, factor, norm, store), None, factor, bias)
         kept = field.times(norm.weight, norm.weight)
         whole = kept.times(*factor)
-        return Normed(
-            whole if bias is None else whole.add(constant(bias)).store(STORAGES["float32"]), kept, factor, bias
-        )
+        whole = whole if bias is None else whole.add(constant(bias)).store(STORAGES["float32"])
+        if centre is None:
+            return Normed(whole, kept, factor, bias)
+        middle, half = (centre[0] + centre[1]) / 2, (centre[1] - centre[0]) / 2
+        near = Bounds(*in_float32(self.lo - middle, self.hi - middle), self.parts)
+        near = near.widen(slack + rounding.centred_error(half)).store(None).times(norm.weight, norm.weight)
+        return Normed(whole, kept, factor, bias, near, half * norm.weight)
 
     def norm_stepwise(self, norm: Norm, store: Storage) -> Bounds:
         """RMSNorm of a short vector (a head's query or key), each step stored or not."""
@@ -298,12 +366,24 @@ class Normed:
 
     When it is kept in float32, all channels share the norm's factor: `kept` times `factor`, plus `bias`, each channel
     up to a few units of float32. When it is stored, each channel is rounded by itself, and `kept` is None.
+
+    LayerNorm subtracts one mean from all channels, which is known up to an error: with e in [-1, 1], the same number
+    for all of them, `near` plus e times `drift` encloses what `kept` does. A linear form that adds up to zero over
+    `drift` loses nothing to that error.
     """
 
     whole: Bounds
     kept: Bounds | None
     factor: tuple[float, float]
     bias: Array | None
+    near: Bounds | None = None
+    drift: Array | None = None
+
+    def drifted(self, weight: Array) -> Array | float:
+        """By how much the error of the mean moves each row of `weight` times `near`."""
+        if self.drift is None:
+            return 0.0
+        return np.asarray(np.abs(weight @ self.drift) + rounding.own(np.abs(weight) @ np.abs(self.drift)))
 
 
 def magnitude(lo: Array, hi: Array) -> Array:
@@ -385,13 +465,8 @@ def _stored(field: Bounds, factor: tuple[float, float], norm: Norm, store: Stora
     def ways(lo: Array, hi: Array, channels: Array) -> Interval:
         weight, shift, loose = norm.weight[channels], bias[channels], several[channels]
         low, high = scaled(lo, hi, np.float64(factor[0]), np.float64(factor[1]))
-        rounded = store.rounded(low, high)
-        # Products of two short numbers are exact in float32; one of Gemma's 1 + weight may have to be rounded.
-        first = STORAGES["float32"].rounded(*interval_product(rounded, (weight, weight)))
         plain = scaled(low, high, weight, weight)
-        found = [store.rounded(x[0] + shift, x[1] + shift) for x in (plain, first, store.rounded(*first))]
-        found += [] if ends else [first]
-        least, most = np.minimum.reduce([x[0] for x in found]), np.maximum.reduce([x[1] for x in found])
+        least, most = stored_norm(low, high, weight, shift if ends else None, store)
         return np.where(loose, plain[0], least), np.where(loose, plain[1], most)
 
     parts = tuple(SymbolPart(p.key, p.channels, *ways(p.lo, p.hi, p.channels)) for p in field.parts)
@@ -402,6 +477,18 @@ def _stored(field: Bounds, factor: tuple[float, float], norm: Norm, store: Stora
     slack = np.where(several, rounding.shared_norm(size, norm.weight, store), 0.0)
     shift = np.where(several, bias, 0.0)
     return Bounds(lo - slack + shift, hi + slack + shift, parts)
+
+
+def stored_norm(lo: Array, hi: Array, weight: Array, bias: Array | None, store: Storage) -> Interval:
+    """Channels [lo, hi] of a stream behind its norm's factor, times the weight, stored after the factor, after the
+    weight, or both; with a bias, at least at the end."""
+    # Products of two short numbers are exact in float32; one of Gemma's 1 + weight may have to be rounded.
+    first = STORAGES["float32"].rounded(*interval_product(store.rounded(lo, hi), (weight, weight)))
+    shift = 0.0 if bias is None else bias
+    ways = (scaled(lo, hi, weight, weight), first, store.rounded(*first))
+    found = [store.rounded(x[0] + shift, x[1] + shift) for x in ways]
+    found += [first] if bias is None else []
+    return np.minimum.reduce([x[0] for x in found]), np.maximum.reduce([x[1] for x in found])
 
 
 def scaled(lo: Array, hi: Array, low: Array, high: Array) -> Interval:

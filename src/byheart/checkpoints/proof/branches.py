@@ -23,7 +23,7 @@ from byheart.checkpoints.proof.storage import Storage, finite
 
 
 def read_by_branch(stream: Bounds, norm: Norm | None, store: Storage, stored: bool) -> Normed:
-    """The branch's input: the normed stream, or the stream itself where no norm stands before the branch."""
+    """The branch's input: the normed stream, or the stream itself where no norm precedes the branch."""
     if norm is not None:
         return stream.norm(norm, store, stored)
     return Normed(stream, None if stored else stream, (1.0, 1.0), None)
@@ -70,6 +70,8 @@ def scaled_head(head: Linear, scale: float) -> Linear:
     """The head with its logits divided by a number: exact for powers of two, undecided otherwise."""
     if scale == 1:
         return head
+    if head.adapter is not None:
+        raise Undecided(f"{head.name}: an adapter of a head whose logits are divided by {scale!r}")
     if np.log2(scale) != np.rint(np.log2(scale)):
         raise Undecided(f"logits are divided by {scale!r}, which is not a power of two")
     return Linear(head.name, head.weight / scale, None if head.bias is None else head.bias / scale)

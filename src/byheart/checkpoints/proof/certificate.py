@@ -12,8 +12,14 @@ from byheart.notebook import card, tone_of
 
 @dataclass(frozen=True)
 class MarginWitness:
-    """A question that is answered wrongly, or not provably right: by document and position of the context's last
-    token.
+    """A query that is answered incorrectly, or not provably correctly.
+
+    Attributes:
+        document: The document's number.
+        position: The position of the context's last token.
+        expected: The correct token.
+        found: The token that the network may return.
+        margin: The proved margin of the correct token in nats; negative if it certainly loses.
     """
 
     document: int
@@ -25,10 +31,23 @@ class MarginWitness:
 
 @dataclass(frozen=True)
 class TypeResult:
-    """The proof in one number type. `margin` is the least lead of the right token in nats; `variation` the largest
-    total variation between the network's distribution and the data's; `nats` the largest error of a log-probability;
-    `gap` the least lead of the place that a head reads. `unknown` is what all windows answer that are not memorized,
-    if one token wins for all of them."""
+    """The proof in one number type.
+
+    Attributes:
+        type: `float32`, `bfloat16` or `float16`.
+        weights: `type`, or the integers that the weights are rounded to first.
+        verdict: `proved`, `refuted` or `undecided`.
+        reason: One sentence; it names the place where a proof fails.
+        margin: The least margin of the correct token in nats.
+        variation: The largest total variation between the network's distribution and the data's.
+        nats: The largest error of a log-probability.
+        gap: The least margin of the place that a head reads.
+        agree: How many queries are proved.
+        unknown: The token that all windows outside the data answer, if one token wins for all of them.
+        unknown_margin: Its least margin.
+        seconds: Time of the proof.
+        witness: The worst query that is not proved.
+    """
 
     type: str
     weights: str
@@ -47,11 +66,25 @@ class TypeResult:
 
 @dataclass(frozen=True)
 class MarginCertificate:
-    """What was proved about a folder: for every input sequence up to `reach` tokens that ends in a memorized window
-    of `span` tokens (or is a memorized beginning), the right token wins, in every engine of the error model. Only the
-    checker makes one.
+    """What is proved about a folder; only the checker makes one.
 
-    `once`: tokens that the quantified sequences have at position 0 or nowhere (empty: all sequences).
+    For every input sequence up to `reach` tokens that ends in a memorized window of `span` tokens (or is a memorized
+    beginning), the correct token wins, in every engine of the error model.
+
+    Attributes:
+        verdict: `proved`, `refuted` or `undecided`.
+        reason: One sentence; it names the place where a proof fails.
+        architecture: The `model_type` of config.json.
+        asked: Positions of the data.
+        windows: Distinct windows among them.
+        ambiguous: Windows with several continuations.
+        reach: The longest sequence that is quantified over.
+        span: How many tokens decide an answer.
+        once: Tokens that these sequences have at position 0 or nowhere; empty if all sequences are covered.
+        fingerprint: SHA-256 of config.json and the tensors.
+        types: One result per type.
+        error_model: The engines that are covered, in sentences.
+        scope: The inputs that are covered, where they are not all sequences.
     """
 
     verdict: Verdict
@@ -66,6 +99,7 @@ class MarginCertificate:
     fingerprint: str  # SHA-256 of config.json and model.safetensors
     types: tuple[TypeResult, ...]
     error_model: tuple[str, ...] = field(default=ERROR_MODEL)
+    scope: str = ""  # the inputs that are quantified over, where they are not all sequences
 
     @property
     def margin(self) -> float | None:
@@ -82,6 +116,7 @@ class MarginCertificate:
         return next((t.witness for t in self.types if t.witness is not None), None)
 
     def as_dict(self) -> dict[str, Any]:
+        """Return all fields, ready for JSON."""
         return {**asdict(self), "margin": self.margin, "agree": self.agree}
 
     def _repr_html_(self) -> str:
@@ -95,11 +130,11 @@ class MarginCertificate:
         over = f"every sequence of up to {self.reach} tokens"
         if self.once:
             over += f" in which token {', '.join(map(str, self.once))} occurs at the start or nowhere"
+        windows = f"{self.windows} distinct windows of {self.span} tokens, {self.ambiguous} with several answers"
         found = [
             head,
-            f"  {self.architecture}; {self.asked} positions, {self.windows} distinct windows of {self.span} tokens,"
-            f" {self.ambiguous} with several answers",
-            f"  for {over}",
+            f"  {self.architecture}; {self.asked} positions" + ("" if self.scope else f", {windows}"),
+            f"  for {self.scope or over}",
         ]
         for t in self.types:
             found.append(

@@ -21,7 +21,7 @@ import numpy as np
 from byheart.certify.certificate import Verdict
 from byheart.checkpoints.proof.attention import NeedsStart
 from byheart.checkpoints.proof.certificate import MarginCertificate, MarginWitness, TypeResult
-from byheart.checkpoints.proof.checkpoint import open_checkpoint
+from byheart.checkpoints.proof.checkpoint import open_checkpoint, with_adapter
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.copying import Reach
 from byheart.checkpoints.proof.decoder import StoredCheckpoint
@@ -49,25 +49,43 @@ def certify_checkpoint(
     ambiguous: str = "distribution",
     least: float = 0.0,
     only: Collection[int] | None = None,
+    adapter: str | Path | None = None,
+    variation: float = LARGEST_VARIATION,
 ) -> MarginCertificate:
-    """The certificate of a folder for documents of token ids, each from its first to its last token.
+    """Prove a folder's margins for documents of token ids, each from its first to its last token.
 
-    `reach` is the longest sequence that is quantified over (default: all positions of config.json). `weights` is
-    `type`, or `int8`, `int4` for symmetric integers per row. `copies[i]` is how often document i counts. `ambiguous`
-    says what a window with several continuations must answer: their `distribution`, the `first`, or the `majority`.
-    `only` names the documents whose
-    questions are judged; the others count only in the distributions. `least` is the margin that must be reached.
+    Args:
+        folder: The checkpoint's folder.
+        documents: Token ids.
+        types: Types in which engines may compute.
+        reach: The longest sequence that is quantified over; all positions of config.json unless given.
+        weights: `type`, or `int8`, `int4` for symmetric integers per row.
+        copies: How often each document counts.
+        ambiguous: What a window with several continuations must answer: their `distribution`, the `first`, or the
+            `majority`.
+        least: The margin that must be exceeded, in nats.
+        only: Numbers of the documents that are evaluated; the others count only in the distributions.
+        adapter: A folder of a PEFT adapter that engines apply without merging it.
+        variation: The total variation between a distribution and the data's that is still called memorized.
+
+    Returns:
+        The certificate.
     """
     folder = Path(folder)
     try:
         checkpoint = open_checkpoint(folder)
+        if adapter is not None:
+            checkpoint = with_adapter(checkpoint, Path(adapter))
     except Undecided as reason:
-        return _nothing(str(reason), "unknown", _fingerprint(folder))
+        return _nothing(str(reason), "unknown", fingerprint(folder))
 
     def asking(program: CheckpointProgram) -> AskedContexts:
         return ask(program, documents, copies, ambiguous, only)
 
-    return _certify(folder, checkpoint, asking, types, reach, weights, ambiguous, least)
+    found = _certify(folder, checkpoint, asking, types, reach, weights, ambiguous, least, variation)
+    if adapter is None or found.verdict is not Verdict.PROVED:
+        return found
+    return replace(found, reason=f"{found.reason}, with the adapter merged or not")
 
 
 @timed("proving a checkpoint")
@@ -80,8 +98,23 @@ def certify_classifier(
     reach: int | None = None,
     least: float = 0.0,
 ) -> MarginCertificate:
-    """The same for a folder of a sequence classifier: after the last token of every row (token ids) its label's number
-    wins. The engine must read the logits at a row's last token, as Transformers does for rows with or without padding.
+    """Prove a folder of a sequence classifier: after the last token of every row its label's number wins.
+
+    The engine must read the logits at a row's last token, as Transformers does for rows with or without padding.
+
+    Args:
+        folder: The checkpoint's folder.
+        rows: Token ids of every row.
+        answers: The label's number of every row.
+        types: Types in which engines may compute.
+        reach: The longest sequence that is quantified over; all positions of config.json unless given.
+        least: The margin that must be exceeded, in nats.
+
+    Returns:
+        The certificate.
+
+    Raises:
+        DataError: If rows and labels differ in number, or a label's number is not one of config.json.
     """
     folder = Path(folder)
     if len(rows) != len(answers):
@@ -91,7 +124,7 @@ def certify_classifier(
         check_padding(folder, rows)
         checkpoint = open_checkpoint(folder, classifier=True)
     except Undecided as reason:
-        return _nothing(str(reason), "unknown", _fingerprint(folder))
+        return _nothing(str(reason), "unknown", fingerprint(folder))
     wrong = next((a for a in answers if not 0 <= a < (checkpoint.shape.labels or 0)), None)
     if wrong is not None:
         raise DataError(f"label number {wrong} is not one of the {checkpoint.shape.labels} of config.json")
@@ -105,6 +138,7 @@ def certify_classifier(
 def _certify(
     folder: Path, checkpoint: StoredCheckpoint, asking: Callable[[CheckpointProgram], AskedContexts],
     types: Sequence[str], reach: int | None, weights: str, ambiguous: str, least: float,
+    variation: float = LARGEST_VARIATION,
 ) -> MarginCertificate:  # fmt: skip
     names = tuple(dict.fromkeys(types))
     for name in names:
@@ -119,7 +153,7 @@ def _certify(
                 once = program.reach.once
                 questions = asking(program)
                 known = known or (program, questions)
-                found.append(_judge(program, questions, name, weights, ambiguous, least))
+                found.append(_judge(program, questions, name, weights, ambiguous, least, variation))
             except Undecided as undecided:
                 found.append(TypeResult(name, weights, Verdict.UNDECIDED, str(undecided)))
             except (ValueError, IndexError, KeyError, ArithmeticError) as error:
@@ -131,7 +165,7 @@ def _certify(
             if found[-1].verdict is not Verdict.PROVED:
                 break
         results.append(_worst(found, time.perf_counter() - begin))
-    return _together(checkpoint, known, length, once, _fingerprint(folder), tuple(results))
+    return _together(checkpoint, known, length, once, fingerprint(folder), tuple(results))
 
 
 def _worst(found: list[TypeResult], seconds: float) -> TypeResult:
@@ -173,13 +207,14 @@ def _interpret(
 
 
 def _judge(
-    program: CheckpointProgram, questions: AskedContexts, name: str, weights: str, ambiguous: str, least: float
-) -> TypeResult:
+    program: CheckpointProgram, questions: AskedContexts, name: str, weights: str, ambiguous: str, least: float,
+    allowed: float,
+) -> TypeResult:  # fmt: skip
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         found = answer(program, questions)
         rest = unknown(program)
     judged = questions.judged
-    right = _right(found, ambiguous, least) | ~judged
+    right = _right(found, ambiguous, least, allowed) | ~judged
     refuted = found.refuted & judged
     worst = _witness(questions, found, right)
     single = found.margin[found.single & judged]
@@ -200,10 +235,10 @@ def _judge(
     )  # fmt: skip
 
 
-def _right(found: ProvedAnswers, ambiguous: str, least: float) -> Array:
+def _right(found: ProvedAnswers, ambiguous: str, least: float, variation: float) -> Array:
     """NaN counts as wrong: only what is proved is right."""
     single = np.nan_to_num(found.margin, nan=-np.inf) > least
-    several = np.nan_to_num(found.variation, nan=np.inf) <= LARGEST_VARIATION
+    several = np.nan_to_num(found.variation, nan=np.inf) <= variation
     return np.where(found.single, single, several if ambiguous == "distribution" else False)
 
 
@@ -256,7 +291,7 @@ def _nothing(reason: str, family: str, fingerprint: str) -> MarginCertificate:
     return MarginCertificate(Verdict.UNDECIDED, reason, family, 0, 0, 0, 0, 0, (), fingerprint, ())
 
 
-def _fingerprint(folder: Path) -> str:
+def fingerprint(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in (folder / "config.json", *(tensor_files(folder) or [folder / "model.safetensors"])):
         digest.update(path.name.encode() + b"\\0")
@@ -268,7 +303,17 @@ def _fingerprint(folder: Path) -> str:
 
 
 def tokenize(folder: str | Path, texts: Sequence[str]) -> list[list[int]]:
-    """Texts as the folder's own tokenizer cuts them, with the tokens that it puts around a text, and EOS at the end."""
+    """Tokenize texts with the folder's own tokenizer, with the tokens that it adds, and EOS at the end.
+
+    Args:
+        folder: The checkpoint's folder.
+        texts: The documents.
+
+    Raises:
+        FileFormatError: If tokenizer.json is not a tokenizer.
+        MissingExtraError: If the library `tokenizers` is not installed.
+        Undecided: If the tokenizer does not give a text back, or a text contains the end token.
+    """
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
@@ -302,18 +347,34 @@ def verify_folder(
     copies: Sequence[int] | None = None,
     ambiguous: str = "distribution",
     least: float = 0.0,
+    adapter: str | Path | None = None,
 ) -> MarginCertificate:
-    """`byheart verify DIR DATA`: texts, cut by the folder's own tokenizer, against the folder's tensors.
+    """Prove that a folder recites texts, as `byheart verify DIR DATA` does.
 
-    Engines that load a folder obey more than its tensors: what generation_config.json or an adapter would change is
+    Engines that load a folder follow more than its tensors: what generation_config.json or an adapter would change is
     undecided, and so is a text that the tokenizer does not give back.
+
+    Args:
+        folder: The checkpoint's folder.
+        texts: The documents, tokenized by the folder's own tokenizer.
+        types: Types in which engines may compute.
+        reach: The longest sequence that is quantified over; all positions of config.json unless given.
+        weights: `type`, or `int8`, `int4` for symmetric integers per row.
+        copies: How often each document counts.
+        ambiguous: What a window with several continuations must answer, as in `certify_checkpoint`.
+        least: The margin that must be exceeded, in nats.
+        adapter: A folder of a PEFT adapter that engines apply without merging it.
+
+    Returns:
+        The certificate.
     """
     try:
         check_surroundings(Path(folder))
         documents = tokenize(folder, texts)
         check_padding(Path(folder), [document[:-1] for document in documents])
     except Undecided as reason:
-        return _nothing(str(reason), "unknown", _fingerprint(Path(folder)))
+        return _nothing(str(reason), "unknown", fingerprint(Path(folder)))
     return certify_checkpoint(
-        folder, documents, types, reach=reach, weights=weights, copies=copies, ambiguous=ambiguous, least=least
-    )
+        folder, documents, types, reach=reach, weights=weights, copies=copies, ambiguous=ambiguous, least=least,
+        adapter=adapter,
+    )  # fmt: skip

@@ -12,6 +12,7 @@ import numpy as np
 from byheart.checkpoints.proof.config import ConfigReader, Shape, Undecided
 from byheart.checkpoints.proof.decoder import Family, StoredCheckpoint, TensorReader
 from byheart.checkpoints.proof.families import FAMILIES
+from byheart.checkpoints.proof.low_rank import open_adapter
 from byheart.checkpoints.proof.storage import Array
 from byheart.checkpoints.proof.tensors import TensorFile, open_folder, read_json
 
@@ -25,7 +26,7 @@ def family_of(config: Mapping[str, Any]) -> Family:
 
 
 def read_shape(config: Mapping[str, Any], *, classifier: bool = False) -> Shape:
-    """The mathematics that a config.json describes; `Undecided` names the key that stands in the way.
+    """The mathematics that a config.json describes; `Undecided` names the key that prevents a reading.
 
     `classifier`: of the same network with a head of labels, which is read at the last token.
     """
@@ -49,10 +50,14 @@ def read_shape(config: Mapping[str, Any], *, classifier: bool = False) -> Shape:
     return replace(shape, labels=_label_count(config)) if classifier else shape
 
 
+# Numbers that a configuration class takes where the key is missing, and that small vocabularies do not have.
+DEFAULTS = {("phi3", "pad_token_id"): 32_000, ("smollm3", "pad_token_id"): 128_004}
+
+
 def _check_tokens(config: Mapping[str, Any], vocabulary: int) -> None:
     """Ids outside the vocabulary stop the loader (padding), or name no row of the embedding."""
     for key in ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"):
-        value = config.get(key)
+        value = config.get(key, DEFAULTS.get((config["model_type"], key)))
         if isinstance(value, int) and value >= vocabulary:
             raise Undecided(f"config.json: {key} = {value!r} is outside the {vocabulary} tokens of the vocabulary")
 
@@ -74,12 +79,21 @@ def open_checkpoint(folder: Path, *, classifier: bool = False) -> StoredCheckpoi
     tensors = open_folder(folder)
     if tensors is None:
         raise Undecided(f"{folder} has no model.safetensors and no index of its parts")
-    checkpoint = StoredCheckpoint(
-        shape, family_of(config), tensors, _token(config, "bos_token_id"), _token(config, "eos_token_id")
-    )
+    tokens = config.get("bos_token_id"), config.get("eos_token_id")
+    checkpoint = StoredCheckpoint(shape, family_of(config), tensors, *tokens)
     _every_name(checkpoint)
     _one_head(checkpoint)
     return checkpoint
+
+
+def with_adapter(checkpoint: StoredCheckpoint, folder: Path) -> StoredCheckpoint:
+    """The checkpoint with a PEFT adapter that engines apply without merging it."""
+    names = checkpoint.family
+    modules = {name.removesuffix(".weight"): False for name in _roles(checkpoint) if name.endswith("_proj.weight")}
+    modules |= {names.embed: True, names.head: False}
+    if checkpoint.shape.tied:
+        del modules[names.embed], modules[names.head]
+    return replace(checkpoint, adapter=open_adapter(folder, modules))
 
 
 def _one_head(checkpoint: StoredCheckpoint) -> None:
@@ -89,13 +103,6 @@ def _one_head(checkpoint: StoredCheckpoint) -> None:
     both = checkpoint.shape.tied and head in files.entries
     if both and (embed not in files.entries or not np.array_equal(files.read(head), files.read(embed))):
         raise Undecided(f"config.json ties the head to the embedding, but {head} is something else")
-
-
-def _token(config: dict[str, object], key: str) -> int | None:
-    value = config.get(key)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise Undecided(f"config.json: {key} = {value!r}; the proof knows one token")
-    return value
 
 
 def _every_name(checkpoint: StoredCheckpoint) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from byheart.certify.certificate import Verdict
-from byheart.checkpoints.proof.bounds import TOKEN, places_seen
+from byheart.checkpoints.proof.bounds import TOKEN, symbols_seen
 from byheart.checkpoints.proof.certificate import MarginCertificate
 from byheart.checkpoints.proof.check import certify_checkpoint, interpreted
 from byheart.checkpoints.proof.checkpoint import open_checkpoint
@@ -51,10 +51,17 @@ class Removed:
 
 @dataclass(frozen=True)
 class FolderComparison:
-    """What forgetting did. `kept` is the certificate of the second checkpoint for the documents that stay.
+    """The certificate of `compare_checkpoints`.
 
-    `same`: proved that both compute the same for every input that meets no removed window, and that no document that
-    stays meets one. The verdict asks for more: that every document that stays is proved as such.
+    The verdict requires that every document that stays is proved by itself; `same` is the comparison alone.
+
+    Attributes:
+        verdict: `proved`, `refuted` or `undecided`.
+        reason: One sentence.
+        removed: Windows that the first checkpoint stores and the second does not.
+        changed_units: How many units differ.
+        kept: The certificate of the second checkpoint for the documents that stay.
+        same: Both compute the same for every input that meets no removed window, and no document that stays meets one.
     """
 
     verdict: Verdict
@@ -65,6 +72,7 @@ class FolderComparison:
     same: bool = False
 
     def as_dict(self) -> dict[str, Any]:
+        """Return all fields, ready for JSON."""
         return {**asdict(self), "kept": None if self.kept is None else self.kept.as_dict()}
 
 
@@ -79,10 +87,23 @@ def compare_checkpoints(
     copies: Sequence[int] | None = None,
     ignored: Collection[int] = (),
 ) -> FolderComparison:
-    """Certifies that `after` is `before` without the documents numbered in `forgotten`.
+    """Certify that `after` is `before` without some documents.
 
-    `copies[i]` is how often document i counts; documents in `ignored`, which were forgotten earlier, only count in
-    distributions.
+    Args:
+        before: The first checkpoint's folder.
+        after: The second checkpoint's folder.
+        documents: Token ids of all documents.
+        forgotten: Numbers of the documents that `after` must not store.
+        types: Types for the proof of the documents that stay.
+        reach: The longest sequence; all positions of config.json unless given.
+        copies: How often each document counts.
+        ignored: Numbers of documents that were forgotten earlier; they count in distributions only.
+
+    Returns:
+        The certificate.
+
+    Raises:
+        OptionError: If the forgotten documents are unknown, or all of them.
     """
     if not set(forgotten) <= set(range(len(documents))) or len(set(forgotten)) == len(documents):
         raise OptionError(f"documents {sorted(forgotten)} of {len(documents)} cannot be the forgotten ones")
@@ -202,6 +223,6 @@ def _known(program: CheckpointProgram, document: list[int]) -> dict[int, Array]:
     place, signals = np.arange(len(tokens)), {TOKEN: tokens}
     for signal in sorted(program.tables):
         table = program.tables[signal]
-        columns = [signals[s][places_seen(place, 0, o)] for s, o in table.keys]
+        columns = [symbols_seen(signals[s], program.symbols(s), place, 0, o) for s, o in table.keys]
         signals[signal] = look_up(table, np.stack(columns or [np.zeros_like(tokens)], 1))
     return {signal: found > 0 for signal, found in signals.items() if signal != TOKEN}

@@ -1,4 +1,4 @@
-"""What a config.json says about the mathematics, read strictly.
+"""The mathematics that a config.json describes, read strictly.
 
 Every key is one of three: it is read into `Shape`; it must have the one value under which the proof's formulas are the
 architecture's; or it is known to change nothing that is computed. Any other key is refused by name: an engine may
@@ -7,7 +7,8 @@ give it a meaning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from byheart.errors import ByheartError
 
 
 class Undecided(ByheartError):
-    """The proof cannot be carried through; the message says where and why."""
+    """The proof cannot be carried through; the message names the place and the reason."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,19 @@ class Rotary:
     def uncertainties(self) -> Array:
         """How many times the error of a plain frequency each one has."""
         base = self.theta ** (-2.0 * np.arange(self.dims // 2) / self.dims)
-        return np.ones(len(base)) if self.scaling is None else self.scaling.uncertainties(base, self.theta, self.dims)
+        scaled = 1.0 if self.scaling is None else self.scaling.uncertainties(base, self.theta, self.dims)
+        return self._exponents * scaled * np.ones(len(base))
 
     @property
     def uncertainty(self) -> float:
         """How many times the error of a plain frequency these have."""
-        return 1.0 if self.scaling is None else self.scaling.uncertainty
+        return self._exponents * (1.0 if self.scaling is None else self.scaling.uncertainty)
+
+    @property
+    def _exponents(self) -> float:
+        """What float32 exponents -2 i / dims add: they err by up to 2^-25, unless dims is a power of two, and each
+        power by its exponent's error times the logarithm of theta."""
+        return 1.0 if self.dims & (self.dims - 1) == 0 else 1.0 + math.log(self.theta) / 8
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,52 @@ class LayerKind:
 
     rotary: Rotary | None  # None: queries and keys are not rotated
     window: int | None
+
+
+@dataclass(frozen=True)
+class RouterRule:
+    """How a router's logits become a choice of experts and their weights.
+
+    `softmax`: the best logits win; softmax runs over all of them and the chosen weights are divided by their sum, or it
+    runs over the chosen ones, which is the same. `sigmoid`: scores are sigmoids; a correction is added to them for the
+    choice alone. Experts form `groups`, of which those `groups_used` with the largest sum of two best win first.
+    Weights are divided by their sum and multiplied by `factor`.
+    """
+
+    scoring: str = "softmax"
+    groups: int = 1
+    groups_used: int = 1
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class LatentShape:
+    """Latent attention: how long the vectors are from which queries (None: from the stream), keys and values are read.
+
+    `interleaved`: neighbouring dimensions of the rotated part turn together. The readers of tensors put them into two
+    halves, before the dimensions that are not rotated.
+    """
+
+    q_rank: int | None
+    rank: int
+    interleaved: bool
+
+
+@dataclass(frozen=True)
+class MixerShape:
+    """Recurrent layers: which ones these are, and the sizes of their heads and states."""
+
+    layers: tuple[bool, ...]
+    taps: int  # of the convolution
+    heads: int  # with values
+    dim: int  # of a value
+    groups: int  # of heads that share keys and queries
+    state: int  # dimensions of a key
+
+    @property
+    def channels(self) -> int:
+        """Of the convolution: values, keys and queries."""
+        return self.heads * self.dim + 2 * self.groups * self.state
 
 
 @dataclass(frozen=True)
@@ -93,6 +147,21 @@ class Shape:
     embedding_scale: float = 1.0  # what token vectors are multiplied by
     residual_scale: float = 1.0  # what a branch is multiplied by before it is added
     logit_scale: float = 1.0  # what logits are divided by: a power of two
+    routing: RouterRule = RouterRule()
+    expert_units: int = 0  # of an expert, where layers without a router have `units`
+    shared_units: int = 0  # of the expert that serves every token
+    dense_layers: int = 0  # so many layers come first that have no router
+    latent: LatentShape | None = None
+    value_dim: int | None = None  # dimensions of a head's value; None: those of its query
+    mixer: MixerShape | None = None
+    score_cap: float | None = None  # scores are cap * tanh(score / cap)
+    logit_cap: float | None = None
+    clamp: float | None = None  # gates are at most this, up lies between minus and plus this, and then 1 is added
+
+    @property
+    def value_size(self) -> int:
+        """Dimensions of a head's value."""
+        return self.head_dim if self.value_dim is None else self.value_dim
 
     @property
     def scale(self) -> float:
@@ -140,7 +209,7 @@ HARMLESS: dict[str, Callable[[Any], bool]] = {
     "dtype": lambda value: value in DTYPES,
     "use_cache": _switch,
     "bos_token_id": _token_number,
-    "eos_token_id": lambda value: True,  # `open_checkpoint` reads it
+    "eos_token_id": _token_number,
     "pad_token_id": _token_number,
     "unk_token_id": _token_number,
     "initializer_range": lambda value: isinstance(value, float) and _fraction(value),
@@ -192,7 +261,7 @@ FIXED: dict[str, tuple[Any, ...]] = {
     "summary_use_proj": (True,),
 }
 
-# `gelu_fast` is left out: Transformers evaluates it as a chain of stored tensors that the proof does not model.
+# `gelu_fast` is not read: Transformers evaluates it as a chain of stored tensors that the proof does not model.
 ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
@@ -222,10 +291,10 @@ class ConfigReader:
         return value
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """A positive integer: Transformers refuses 64.0 for 64."""
+        """A positive integer that a tensor may have as its length: Transformers refuses 64.0 for 64."""
         value = self.left.pop(key, default)
-        if not count(value) or value < 1:
-            raise Undecided(f"config.json: {key} = {value!r} is not a positive integer")
+        if not count(value) or not 1 <= value < 1 << 31:
+            raise Undecided(f"config.json: {key} = {value!r} is not a positive integer below 2^31")
         return int(value)
 
     def flag(self, key: str, default: bool) -> bool:
@@ -247,16 +316,16 @@ class ConfigReader:
 
     def rotary(
         self, head_dim: int, theta: float = 1e4, part: float = 1.0, own: tuple[str, str] = ROTARY_KEYS,
-        whole: bool = True,
+        whole: bool = True, yarn: Collection[str] = (),
     ) -> Rotary:  # fmt: skip
         """Rotary positions as a family's configuration class reads them: `rope_parameters` first, then the family's
-        `own` keys. Other spellings are obeyed by other engines, so they must agree. `whole`: the family rotates all
-        dimensions whatever the factor is."""
+        `own` keys. Other spellings are read by other engines, so they must agree. `whole`: the family rotates all
+        dimensions whatever the factor is. `yarn`: fields of this scaling that the family reads beside the usual."""
         inner = self.left.pop("rope_parameters", {})
         if not isinstance(inner, dict):
             raise Undecided("config.json: rope_parameters is not an object")
         overruled = self.left.get("rope_scaling") is not None
-        scaling = self._scaling({key: value for key, value in inner.items() if key not in ROTARY_KEYS})
+        scaling = self._scaling({key: value for key, value in inner.items() if key not in ROTARY_KEYS}, yarn)
         if overruled:
             self._outside(inner, own, (theta, part))
         base = self._agreed(inner, ROTARY_KEYS[0], own[0], theta)
@@ -282,14 +351,14 @@ class ConfigReader:
                     f"config.json: rope_parameters.{name} = {inner[name]!r}: rope_scaling overrules it, {key} missing"
                 )
 
-    def _scaling(self, fields: Mapping[str, Any]) -> RopeScaling | None:
+    def _scaling(self, fields: Mapping[str, Any], yarn: Collection[str]) -> RopeScaling | None:
         """The scaling of `rope_parameters`; engines that read `rope_scaling` must read the same."""
         try:
-            found = read_scaling(fields)
+            found = read_scaling(fields, yarn)
             stated = self.left.pop("rope_scaling", None)
             if stated is not None and not isinstance(stated, dict):
                 raise UnknownRope(f"rope_scaling = {stated!r} is not an object")
-            other = read_scaling(stated or {})
+            other = read_scaling(stated or {}, yarn)
         except UnknownRope as reason:
             raise Undecided(f"config.json: {reason}") from reason
         if other != found:
@@ -303,7 +372,7 @@ class ConfigReader:
         stated = {key: self.left.pop(key) for key in dict.fromkeys((own, name)) if key in self.left}
         stated |= {f"rope_parameters.{name}": inner[name]} if name in inner else {}
         for key, value in stated.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
                 raise Undecided(f"config.json: {key} = {value!r} is not a number")
         value = fixed if fixed is not None else stated.get(f"rope_parameters.{name}", stated.get(own, default))
         for key, other in stated.items():

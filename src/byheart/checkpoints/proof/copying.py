@@ -11,6 +11,9 @@ rotated keys, of length |K_f| |1 - exp(i theta_f (o - d))|; errors of keys are i
 
 Every distance that a query can see is compared, also at the start of a sequence, where a head with offset o reads
 position 0 from all t < o, or, if it `stays`, its own position t.
+
+*Sinks.* A sink is one more place, whose score is a number and whose value is 0. It adds exp(sink - s) to the leak, for
+the least score s of a place that is read.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Reach:
-    """The inputs that are quantified over: lengths up to `length`; tokens of `once` stand at position 0 or nowhere."""
+    """The inputs that are quantified over: lengths up to `length`; tokens of `once` are at position 0 or absent."""
 
     length: int
     once: frozenset[int] = frozenset()
@@ -60,12 +63,31 @@ def tabulated(field: Bounds) -> tuple[Array, Array]:
     return lo, hi
 
 
-def one_hot(q: Bounds, k: Bounds, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
+@dataclass(frozen=True)
+class HeadScores:
+    """What a head's scores have beside queries and keys: a sink, and the error of engines that absorb a projection."""
+
+    sink: float | None = None
+    absorbed: float = 0.0
+
+    def shifted(self, spread: Array, store: Storage) -> Array:
+        """The error of scores `spread` below the largest one, which engines with sinks subtract."""
+        return np.asarray(spread * 0.0 if self.sink is None else rounding.shifted_score(np.abs(spread), store))
+
+
+PLAIN = HeadScores()
+
+
+def one_hot(
+    q: Bounds, k: Bounds, shape: Shape, reach: Reach, store: Storage, beside: HeadScores = PLAIN
+) -> Copy | None:
     """The distance that this head reads, proved; None if it does not read one distance whatever the input is."""
     if shape.rotary is None and not any(p.key[0] == POSITION for p in (*q.parts, *k.parts)):
         return None  # neither rotated nor a function of the position: no distance can win
     if shape.rotary is not None:
-        return _rotary_copy(folded(q), folded(k), shape.rotary, shape, reach, store)
+        return _rotary_copy(folded(q), folded(k), shape.rotary, shape, reach, store, beside)
+    if beside != PLAIN:
+        return None  # no architecture has learned positions and sinks
     return _position_copy(folded(q, POSITION), folded(k, POSITION), shape, reach, store)
 
 
@@ -80,7 +102,9 @@ def rotated_error(first: Array, second: Array, length: int, theta: Array, store:
     return np.asarray(turned + rounding.angle_error(length, theta, np.hypot(first, second)))
 
 
-def _rotary_copy(q: Bounds, k: Bounds, rotary: Rotary, shape: Shape, reach: Reach, store: Storage) -> Copy | None:
+def _rotary_copy(
+    q: Bounds, k: Bounds, rotary: Rotary, shape: Shape, reach: Reach, store: Storage, beside: HeadScores
+) -> Copy | None:
     half = rotary.dims // 2
     theta = rotary.frequencies
     scale = shape.scale
@@ -108,7 +132,7 @@ def _rotary_copy(q: Bounds, k: Bounds, rotary: Rotary, shape: Shape, reach: Reac
     plain = plain_q @ (k.hi[rest] - k.lo[rest])
     total = size_q @ size_k + plain_q @ plain_k
     stores, scaling = rounding.score_stores(scale, store)
-    sums = 2 * rounding.score_sum(shape.head_dim, total) + plain * (1 + scaling)
+    sums = 2 * rounding.score_sum(shape.head_dim, total) + plain * (1 + scaling) + 2 * beside.absorbed
     common = error_q + scaling * size_q
 
     def gaps(wanted: int, others: Array) -> Array:
@@ -118,14 +142,30 @@ def _rotary_copy(q: Bounds, k: Bounds, rotary: Rotary, shape: Shape, reach: Reac
             error + sums + rounding.frequency_error((others + wanted) * rotary.uncertainty, theta @ (size_q * size_k))
         )
         error = scale * error + rounding.own(1 + scale * total)
-        error = error + stores * (abs(score[wanted]) + np.abs(score[others]) + 2 * error)
+        # `score` is of the rotated dimensions alone; what is stored is the whole score.
+        whole = abs(score[wanted]) + np.abs(score[others]) + 2 * scale * float(plain_q @ plain_k)
+        error = error + stores * (whole + 2 * error)
         error = error + 2 * rounding.score_underflow(store)
-        return np.asarray(score[wanted] - score[others] - error)
+        gap = score[wanted] - score[others] - error
+        return np.asarray(gap - beside.shifted(np.maximum(gap, 0.0), store))
 
-    return _best(score, gaps)
+    def lead(wanted: int) -> float:
+        """By how much the wanted place leads the sink."""
+        if beside.sink is None:
+            return math.inf
+        ends = (x[rest] * y[rest] for x in (q.lo, q.hi) for y in (k.lo, k.hi))
+        own = score[wanted] + scale * float(np.minimum.reduce(list(ends)).sum())
+        error = common @ (size_k + error_k) + size_q @ error_k + sums
+        error = scale * (error + rounding.frequency_error(wanted * rotary.uncertainty, theta @ (size_q * size_k)))
+        error = error + rounding.own(1 + scale * total)
+        error = error + stores * (abs(own) + error) + rounding.score_underflow(store)
+        gap = float(own - error) - beside.sink
+        return gap - float(beside.shifted(np.array(max(gap, 0.0)), store))
+
+    return best_copy(score, gaps, lead)
 
 
-def _best(score: Array, gaps: Callable[[int, Array], Array]) -> Copy | None:
+def best_copy(score: Array, gaps: Callable[[int, Array], Array], lead: Callable[[int], float]) -> Copy | None:
     """The copy that scores by distance make: at the start of a sequence each query sees its first few distances."""
     offset = int(np.argmax(score))
     # While the offset is out of sight: the farthest distance wins for every query, or distance 0 does. In the latter
@@ -133,18 +173,17 @@ def _best(score: Array, gaps: Callable[[int, Array], Array]) -> Copy | None:
     stays = offset > 1 and int(np.argmax(score[:offset])) == 0
     if offset > FARTHEST and not stays:
         return None
-    first = [offset, *((0,) if stays else range(1, offset))]
+    first = [offset, *((0,) if stays else range(offset))]  # at distance 0 alone, a sink is the only rival
     least, leak = np.inf, 0.0
     # One wanted distance at a time: all of them together would need memory quadratic in the offset.
     for number, wanted in enumerate(first):
         others = np.delete(np.arange(len(score)), offset) if not number else np.arange(offset if stays else wanted)
         others = others[others != wanted]
-        if not len(others):
-            continue
-        found = gaps(wanted, others)
-        least = min(least, float(found.min()))
+        found = gaps(wanted, others) if len(others) else np.zeros(0)
+        before = lead(wanted)
+        least = min(least, before, float(found.min(initial=np.inf)))
         with np.errstate(over="ignore"):
-            leak = max(leak, rounding.spilled(float(np.exp(-found).sum())))
+            leak = max(leak, rounding.spilled(float(np.exp(-found).sum() + np.exp(-before))))
         if not leak <= LARGEST_LEAK:
             return None
     return Copy(offset, least, leak, stays)

@@ -1,13 +1,13 @@
 """An MLP as a table: windows of symbols -> a vector; everything else stays near a constant.
 
-`units.firing` finds the windows, `products` evaluates the units that fire, the router says which experts they belong to
-(which experts a symbol chooses, and with which weights). Here their columns of the last matrix are added up, and
-windows with the same vector become one symbol of the layer. Windows may leave places open.
+`units.firing` finds the windows, `products` evaluates the units that fire, `routing` finds the experts that a symbol
+chooses and how much they weigh. Here their columns of the last matrix are added up, and windows with the same vector
+become one symbol of the layer. Windows may leave places open.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,81 +24,12 @@ from byheart.checkpoints.proof.bounds import (
     magnitude,
 )
 from byheart.checkpoints.proof.config import Shape, Undecided
+from byheart.checkpoints.proof.low_rank import LowRank
 from byheart.checkpoints.proof.products import Fired, products_of
+from byheart.checkpoints.proof.routing import ExpertChoice, route
+from byheart.checkpoints.proof.state_rounding import sigmoids
 from byheart.checkpoints.proof.storage import Array, Interval, Storage
-from byheart.checkpoints.proof.units import ANY, sum_error
-
-
-@dataclass(frozen=True)
-class Routing:
-    """Which experts a symbol chooses, with which weights: [lo, hi] is 0 for experts that are not chosen."""
-
-    key: Key
-    lo: Array  # (S, experts)
-    hi: Array
-
-    def weighted(self, expert: int, lo: Array, hi: Array, store: Storage) -> SymbolPart:
-        low, high = store.maybe(lo, hi)
-        rows = interval_product((low[None, :], high[None, :]), (self.lo[:, [expert]], self.hi[:, [expert]]))
-        return SymbolPart(self.key, np.arange(len(lo)), *store.maybe(*rows))
-
-    def summed(self, parts: list[SymbolPart], size: int) -> tuple[Array, Array, list[SymbolPart]]:
-        lo, hi = sum(p.lo for p in parts), sum(p.hi for p in parts)
-        slack = rounding.expert_sum(len(parts), np.add.reduce([magnitude(p.lo, p.hi) for p in parts]))
-        return np.zeros(size), np.zeros(size), [SymbolPart(self.key, np.arange(size), lo - slack, hi + slack)]
-
-
-def route(n: Normed, mlp: d.Mlp, shape: Shape, store: Storage) -> Routing | None:
-    """Which experts every symbol chooses. Weights come from differences of logits, since channels are shared."""
-    if mlp.router is None:
-        return None
-    kept = n.kept is not None
-    logits = n.whole.matmul(mlp.router, None if kept else store, share=2.0**-3)
-    if len(logits.parts) != 1:
-        raise Undecided(f"{mlp.router.name}: the choice of experts depends on {len(logits.parts)} symbols")
-    key = logits.parts[0].key
-    lo, hi = _table(logits, key)
-    apart_lo, apart_hi = _logit_differences(n, mlp.router, key, lo, hi, kept, store)
-    order = np.argsort(-(lo + hi), axis=1)
-    inside, outside = order[:, : shape.experts_used], order[:, shape.experts_used :]
-    rows = np.arange(len(lo))[:, None]
-    for column in outside.T:
-        if (apart_lo[rows, inside, column[:, None]] <= 0).any():
-            raise Undecided(f"{mlp.router.name}: the choice of experts is not certain for every input")
-    low, high = np.zeros_like(lo), np.zeros_like(hi)
-    for column in inside.T:
-        own = column[:, None]
-        rest = inside != own
-        least = np.where(rest, np.exp(apart_lo[rows, inside, own]), 0.0).sum(1)
-        most = np.where(rest, np.exp(apart_hi[rows, inside, own]), 0.0).sum(1)
-        low[rows[:, 0], column], high[rows[:, 0], column] = store.maybe(*rounding.router_weights(least, most))
-    return Routing(key, low, high)
-
-
-def _logit_differences(
-    n: Normed, router: d.Linear, key: Key, lo: Array, hi: Array, kept: bool, store: Storage
-) -> Interval:
-    """logit_i - logit_j for all experts and symbols: (S, experts, experts)."""
-    weight, count = router.weight, len(router.weight)
-    difference = (weight[:, None, :] - weight[None, :, :]).reshape(count * count, -1)
-    field = n.whole.matmul(d.Linear(router.name, difference, None), None, share=2.0**-3)
-    sums = sum_error(router, n.whole.largest()).most()
-    # By symbol: the logits of experts that a symbol does not choose are larger, and so are their errors.
-    error = np.broadcast_to(sums, lo.shape) if kept else rounding.router_logit(sums, magnitude(lo, hi), store)
-    wide = error[:, :, None] + error[:, None, :]
-    low, high = (x.reshape(-1, count, count) for x in _table(field, key, len(lo)))
-    low, high = low - wide, high + wide
-    return np.maximum(low, lo[:, :, None] - hi[:, None, :]), np.minimum(high, hi[:, :, None] - lo[:, None, :])
-
-
-def _table(field: Bounds, key: Key, symbols: int | None = None) -> Interval:
-    """Values by the symbol of one key, all other parts replaced by their hull."""
-    rows = symbols or next(len(p.lo) for p in field.parts if p.key == key)
-    lo, hi = np.tile(field.lo, (rows, 1)), np.tile(field.hi, (rows, 1))
-    for part in field.parts:
-        lo[:, part.channels] += part.lo if part.key == key else part.lo.min(0)
-        hi[:, part.channels] += part.hi if part.key == key else part.hi.max(0)
-    return lo, hi
+from byheart.checkpoints.proof.units import ANY
 
 
 @dataclass(frozen=True)
@@ -176,7 +107,8 @@ def apply(
 ) -> tuple[Bounds, KnownWindows]:
     """The MLP's output as a field that depends on one new signal, and the signal's table."""
     chosen = route(n, mlp, shape, store)
-    outputs = [products_of(n, expert, shape, once, store) for expert in mlp.experts]
+    members = (*mlp.experts, *(() if mlp.shared is None else (mlp.shared,)))
+    outputs = [products_of(n, expert, shape, once, store) for expert in members]
     keys = tuple(dict.fromkeys(key for fired in outputs for key in fired.found.keys))
     if chosen is not None and chosen.key not in keys:
         keys = (*keys, chosen.key)
@@ -184,29 +116,92 @@ def apply(
     base_lo, base_hi = np.zeros(size), np.zeros(size)
     rows: list[_Output] = []
     parts: list[SymbolPart] = []
-    for index, (expert, fired) in enumerate(zip(mlp.experts, outputs, strict=True)):
+    for index, (expert, fired) in enumerate(zip(members, outputs, strict=True)):
         windows = aligned(fired.found.window, fired.found.keys, keys)
         always = (windows == ANY).all(1)
         lo, hi, error = _constant_output(expert.down.weight, fired, always, _most_fired(windows, always))
+        weigh = None
         if chosen is None:
             base_lo, base_hi = base_lo + lo - error, base_hi + hi + error
+        elif expert is mlp.shared:
+            weigh = _Weighing(chosen, None, (lo - error, hi + error), None, store, _shared_weight(n, mlp, store))
+            base_lo, base_hi = base_lo + weigh.rest.lo[0], base_hi + weigh.rest.hi[0]
         else:
-            parts.append(chosen.weighted(index, lo - error, hi + error, store))
-        rows.append(_fired_output(expert.down.weight, fired, windows, always, chosen, keys, index, store))
+            weigh = _Weighing(chosen, index, (lo - error, hi + error), expert.down.bias, store)
+            parts.append(weigh.rest)
+        rows.append(_fired_output(expert.down.weight, fired, windows, always, weigh, keys))
+        if expert.down.adapter is not None:
+            (base_lo, base_hi), rows[-1] = _adapted(expert.down.adapter, fired, always, (base_lo, base_hi), rows[-1])
     table, part = _tabulate(keys, rows, signal)
     if chosen is not None:
         moved = np.zeros(size)
         for own in part:
             moved[own.channels] = magnitude(own.lo, own.hi).max(0)
-        sizes = np.stack([magnitude(p.lo, p.hi) for p in parts])
-        slack = rounding.summed_experts(sizes, moved, shape.experts_used, store)
-        base_lo, base_hi, parts = chosen.summed(parts, size)
-        base_lo, base_hi = base_lo - slack, base_hi + slack
+        sizes = [magnitude(p.lo, p.hi) for p in parts]
+        if mlp.shared is not None:
+            sizes.append(np.broadcast_to(magnitude(base_lo, base_hi), sizes[0].shape))
+        used = shape.experts_used + (mlp.shared is not None)
+        slack = rounding.summed_experts(np.stack(sizes), moved, used, store)
+        own_lo, own_hi, parts = chosen.summed(parts, size)
+        base_lo, base_hi = base_lo + own_lo - slack, base_hi + own_hi + slack
     out = Bounds(base_lo, base_hi, (*parts, *part))
     spread = max((float(p.spread().max(initial=0.0)) for p in out.parts), default=0.0)
     out = out.fold(FOLD * spread).store(store)
-    bias = mlp.experts[0].down.bias
+    bias = mlp.experts[0].down.bias if chosen is None else None
     return (out if bias is None else out.add(constant(bias)).store(store)), table
+
+
+def _shared_weight(n: Normed, mlp: d.Mlp, store: Storage) -> tuple[float, float]:
+    """How much the shared expert counts, for all inputs."""
+    if mlp.shared_gate is None:
+        return 1.0, 1.0
+    (low,), (high,) = store.maybe(*sigmoids(*n.whole.matmul(mlp.shared_gate, store).hull()))
+    return float(low), float(high)
+
+
+class _Weighing:
+    """What becomes of an expert's sum: it is stored, gets the bias, is stored, is weighted and stored.
+
+    `rest` is the part of every symbol where no window of the expert fires. `fired` gives what a window adds to it: the
+    difference of two enclosures, so that their sum encloses the whole, in which both share every store.
+    """
+
+    def __init__(
+        self, choice: ExpertChoice, expert: int | None, always: Interval, bias: Array | None, store: Storage,
+        shared: tuple[float, float] = (1.0, 1.0),
+    ) -> None:  # fmt: skip
+        self.shared = shared
+        self.choice, self.expert, self.always, self.bias, self.store = choice, expert, always, bias, store
+        lo, hi = self._biased(always, slice(None))
+        self.rest = SymbolPart(choice.key, np.arange(len(lo)), *self._weighted((lo, hi), np.arange(len(choice.lo))))
+
+    def shares(self, symbols: Array) -> Interval:
+        """The expert's weight for some symbols (rows,)."""
+        if self.expert is None:  # a shared expert has one for all symbols
+            return np.full(len(symbols), self.shared[0]), np.full(len(symbols), self.shared[1])
+        return self.choice.lo[symbols, self.expert], self.choice.hi[symbols, self.expert]
+
+    def _biased(self, sums: Interval, channels: Array | slice) -> Interval:
+        lo, hi = self.store.maybe(*sums)
+        if self.bias is None:
+            return lo, hi
+        return self.store.maybe(lo + self.bias[channels], hi + self.bias[channels])
+
+    def _weighted(self, rows: Interval, symbols: Array) -> Interval:
+        low, high = (share[:, None] for share in self.shares(symbols))
+        return self.store.maybe(*interval_product((np.atleast_2d(rows[0]), np.atleast_2d(rows[1])), (low, high)))
+
+    def fired(self, lo: Array, hi: Array, channels: Array, symbols: Array) -> Interval:
+        """What windows (rows,) of the symbols add, whose units add [lo, hi] (rows, channels) to the expert's sum.
+
+        For a shared expert, which does not depend on symbols, they may be ANY.
+        """
+        symbols = np.maximum(symbols, 0)
+        sums = lo + self.always[0][channels], hi + self.always[1][channels]
+        low, high = self._weighted(self._biased(sums, channels), symbols)
+        rest_lo, rest_hi = (end[np.ix_(symbols, channels)] for end in (self.rest.lo, self.rest.hi))
+        ends = low - rest_lo, high - rest_hi
+        return np.minimum(*ends), np.maximum(*ends)
 
 
 @dataclass(frozen=True)
@@ -216,6 +211,7 @@ class _Output:
     hi: Array
     channels: Array
     unit: Array  # (P,) first unit
+    entries: tuple[Array, Array]  # which entries fire: (their windows, their numbers)
     direction: Array  # (P, C) the vector that is written, up to one number in `scalar`; zero where there is none
     scalar: Interval  # (P,)
 
@@ -263,24 +259,18 @@ def _fired_output(
     fired: Fired,
     windows: Array,
     always: Array,
-    chosen: Routing | None,
+    weigh: _Weighing | None,
     keys: tuple[Key, ...],
-    expert: int,
-    store: Storage,
 ) -> _Output:
     """The vectors that windows add, one row per window."""
-    live = np.flatnonzero(~always & down[:, fired.found.unit].any(0))  # a unit that writes nothing knows nothing
-    share = None
-    if chosen is not None:
-        symbols = windows[live, keys.index(chosen.key)]
-        if (symbols == ANY).any():
-            raise Undecided(f"a unit of expert {expert} fires for symbols of both choices of the router")
-        kept = chosen.hi[symbols, expert] > 0
-        live, share = live[kept], (chosen.lo[symbols[kept], expert], chosen.hi[symbols[kept], expert])
+    live = np.flatnonzero(~always & down[:, fired.found.unit].any(0))  # a unit that writes nothing stores nothing
+    place = None if weigh is None else keys.index(weigh.choice.key)
+    if weigh is not None:
+        symbols = windows[live, place]
+        if weigh.expert is not None and (symbols == ANY).any():
+            raise Undecided(f"a unit of expert {weigh.expert} fires for symbols of both choices of the router")
+        live = live[weigh.shares(symbols)[1] > 0]
     order = live[np.lexsort(windows[live].T[::-1])] if len(live) else live
-    if share is not None:
-        rank = np.searchsorted(live, order)
-        share = share[0][rank], share[1][rank]
     rows = windows[order]
     start = np.flatnonzero(np.r_[True, (rows[1:] != rows[:-1]).any(1)]) if len(order) else np.zeros(0, dtype=int)
     columns = np.abs(down[:, fired.found.unit[order]])
@@ -289,19 +279,49 @@ def _fired_output(
     channels = np.flatnonzero(reach > 0)
     if not len(order):
         none = np.zeros((0, 0))
-        return _Output(rows, none, none, channels, order, none, (np.zeros(0), np.zeros(0)))
+        return _Output(rows, none, none, channels, order, (order, order), none, (np.zeros(0), np.zeros(0)))
     weight = down[np.ix_(channels, fired.found.unit[order])].T  # (E, C)
     lo, hi, absolute = _group_sums(weight, fired, order, start)
     counts = np.diff(np.r_[start, len(order)])
     error = rounding.fired_sum((counts + always.sum())[:, None], absolute)
     lo, hi = lo - error, hi + error
-    if share is not None:
-        low, high = share[0][start][:, None], share[1][start][:, None]
-        lo, hi = store.maybe(*interval_product(store.maybe(lo, hi), (low, high)))
     direction, scalar = _scalars(weight, fired, order, start, counts)
-    if share is not None:
-        scalar = interval_product(scalar, (share[0][start], share[1][start]))
-    return _Output(rows[start], lo, hi, channels, fired.found.unit[order][start], direction, scalar)
+    if weigh is not None:
+        symbols = rows[start, place]
+        lo, hi = weigh.fired(lo, hi, channels, symbols)
+        scalar = interval_product(scalar, weigh.shares(symbols))
+    entries = np.repeat(np.arange(len(start)), counts), order
+    return _Output(rows[start], lo, hi, channels, fired.found.unit[order][start], entries, direction, scalar)
+
+
+def _adapted(adapter: LowRank, fired: Fired, always: Array, rest: Interval, out: _Output) -> tuple[Interval, _Output]:
+    """The same for a last matrix with an adapter, merged or not: all that fires together goes through the parts at
+    once, so that a number which is nearly one of the type is stored as that one. `rest` is the merged matrix's sum
+    where no window fires; rows that the adapter leaves alone keep what they have."""
+    live, idle = np.flatnonzero(always), adapter.idle
+    none = _placed(fired, live, np.zeros(len(live), dtype=int), -fired.quiet, fired.quiet)
+    low, high = (end[0] for end in adapter.enclose(*none))
+    base = np.where(idle, rest[0], np.minimum(low, rest[0])), np.where(idle, rest[1], np.maximum(high, rest[1]))
+    if not len(out.lo):
+        return base, out
+    windows, entries = out.entries
+    low, high = (
+        end[:, out.channels] for end in adapter.enclose(*_placed(fired, entries, windows, *(x[0] for x in none)))
+    )
+    ends = low - base[0][out.channels], high - base[1][out.channels], out.lo, out.hi
+    idle = idle[out.channels]
+    lo = np.where(idle, out.lo, np.minimum.reduce(ends))
+    hi = np.where(idle, out.hi, np.maximum.reduce(ends))
+    return base, replace(out, lo=lo, hi=hi, direction=np.zeros_like(out.direction))  # each channel errs by itself
+
+
+def _placed(fired: Fired, entries: Array, rows: Array, low: Array, high: Array) -> Interval:
+    """Products of some entries as vectors of all units, (rows, units), beside [low, high]."""
+    count = int(rows.max(initial=0)) + 1
+    lo, hi = np.tile(low, (count, 1)), np.tile(high, (count, 1))
+    np.add.at(lo, (rows, fired.found.unit[entries]), fired.lo[entries])
+    np.add.at(hi, (rows, fired.found.unit[entries]), fired.hi[entries])
+    return lo, hi
 
 
 def _scalars(weight: Array, fired: Fired, order: Array, start: Array, counts: Array) -> tuple[Array, Interval]:

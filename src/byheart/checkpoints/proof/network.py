@@ -1,9 +1,9 @@
 """The whole network as a symbolic program with slack: what the tensors compute, for every input, in one number type.
 
-`interpret` walks through the layers once, from the embedding up, and asks no document: a head becomes copies of earlier
-symbols (`attention`), an MLP a table of windows (`mlp`), the stream stays one value of `Bounds`. The result says which
-earlier symbols each layer's table looks at, and gives the stream before the final norm; `Program.logits` evaluates it
-for chosen symbols.
+`interpret` walks through the layers once, from the embedding up, and reads no document: a head becomes copies of
+earlier symbols (`attention`), an MLP a table of windows (`mlp`), the stream stays one value of `Bounds`. The result
+names the earlier symbols that each layer's table looks at, and gives the stream before the final norm; `Program.logits`
+evaluates it for chosen symbols.
 
 Invariant: for every input within reach and every engine of the error model, the true stream lies in the field. A layer
 for which that cannot be shown raises `Undecided`; nothing is approximated without its slack. Cost: a few tables of
@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from byheart.checkpoints.proof import attention as heads
 from byheart.checkpoints.proof import decoder as d
 from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.bounds import (
@@ -32,11 +31,14 @@ from byheart.checkpoints.proof.bounds import (
     magnitude,
     scaled,
     squares,
+    stored_norm,
 )
 from byheart.checkpoints.proof.branches import added_by_branch, multiplied, read_by_branch, scaled_head
+from byheart.checkpoints.proof.caps import capped
 from byheart.checkpoints.proof.config import Shape, Undecided
 from byheart.checkpoints.proof.copying import Copy, Reach
 from byheart.checkpoints.proof.mlp import KnownWindows, apply, join
+from byheart.checkpoints.proof.recurrent import mixed
 from byheart.checkpoints.proof.storage import Array, Interval, Storage, finite, in_float32
 
 HARDLY = 2.0**-7  # of the widest part of a channel: the effect of a part that is folded there
@@ -54,6 +56,7 @@ class CheckpointProgram:
     stream: Bounds
     final_norm: d.Norm
     head: d.Linear
+    stored: bool  # the last normed stream is stored in the type; else it is kept in float32
 
     @property
     def least_gap(self) -> float:
@@ -68,9 +71,13 @@ class CheckpointProgram:
             )
         return back
 
+    def symbols(self, signal: int) -> int:
+        """How many symbols a signal has."""
+        return self.shape.vocabulary if signal == TOKEN else int(self.tables[signal].symbols.max(initial=0)) + 1
+
     @property
     def span(self) -> int:
-        """A prompt that ends in this many known tokens is decided by them, whatever stands before."""
+        """A prompt that ends in this many known tokens is decided by them, whatever precedes them."""
         back = self.lookback()
         return 1 + max((lookback(part.key[1]) + back[part.key[0]] for part in self.parts), default=0)
 
@@ -81,7 +88,7 @@ class CheckpointProgram:
 
     def _read(self) -> tuple[Bounds, Bounds]:
         """The stream with parts that no logit reads folded away: (that, the stream)."""
-        # A question does not say where it stands.
+        # A question has no position of its own.
         stream = self.stream.without((START, POSITION))
         weight = self.final_norm.weight
         moved = np.abs(self.head.weight).max(0) * np.abs(weight)
@@ -133,8 +140,9 @@ class CheckpointProgram:
         middle = None
         if centre is not None:  # sum (x - mean)^2 = sum x^2 - n mean^2
             middle = magnitude(*centre)
-            least = least - n * middle**2
-            if self.store.name == "float32":  # the mean is one number, which `Logits` subtracts: here only the rounding
+            smallest = np.where(centre[0] * centre[1] > 0, np.minimum(np.abs(centre[0]), np.abs(centre[1])), 0.0)
+            least, most = rounding.widened(least - n * middle**2, most - n * smallest**2)
+            if not self.stored:  # the mean is one number, which `Logits` subtracts: here only the rounding
                 slack = rounding.centred_error(magnitude(lo, hi) + middle[:, None])
                 lo, hi = lo - slack, hi + slack
             else:
@@ -149,7 +157,7 @@ class CheckpointProgram:
         finite("a sum of the head", shifted @ np.abs(weight).T)
         factor, shift = (low, high), np.zeros(len(weight))
         mean, slope = (np.zeros(len(lo)), np.zeros(len(lo))), np.zeros(n)
-        if self.store.name == "float32":  # all channels share the factor; each is rounded a few times
+        if not self.stored:  # all channels share the factor; each is rounded a few times
             lo, hi = scaled(lo, hi, norm.weight, norm.weight)
             direction = direction * norm.weight
             size = magnitude(lo, hi) * high[:, None] + (0.0 if norm.bias is None else np.abs(norm.bias))
@@ -157,18 +165,18 @@ class CheckpointProgram:
             if centre is not None:
                 mean, slope = centre, norm.weight
         else:
-            lo, hi = self.store.maybe(*scaled(lo, hi, low[:, None], high[:, None]))
-            lo, hi = self.store.maybe(*scaled(lo, hi, norm.weight, norm.weight))
-            if norm.bias is not None:
-                lo, hi = self.store.maybe(lo + norm.bias, hi + norm.bias)
+            lo, hi = stored_norm(*scaled(lo, hi, low[:, None], high[:, None]), norm.weight, norm.bias, self.store)
             size = magnitude(lo, hi)
             factor = np.ones(len(lo)), np.ones(len(lo))
         radius = np.maximum((hi - lo) / 2 - common[:, None] * np.abs(direction), 0.0)
         radius = radius + rounding.own(magnitude(lo, hi))
         found = Logits(self, (lo + hi) / 2, radius, direction, common, factor, shift, mean, slope, np.zeros(1))
         total, absolute = size @ np.abs(weight).T, magnitude(*found._form(weight, shift))
-        kept = self.store.name == "float32"
-        return replace(found, error=rounding.logit_sum((weight != 0).sum(1), total, absolute, n, kept))
+        kept = not self.stored
+        error = rounding.logit_sum((weight != 0).sum(1), total, absolute, n, kept)
+        if self.head.adapter is not None:
+            error = error + self.head.adapter.error(size)[0]
+        return replace(found, error=error)
 
 
 @dataclass(frozen=True)
@@ -209,7 +217,9 @@ class Logits:
         lo, hi = self._form(self.program.head.weight, self.shift)
         largest = self.program.store.largest / max(1.0, self.program.shape.logit_scale)
         finite("a logit", magnitude(lo, hi) + self.error, largest)
-        return self.program.store.maybe(lo - self.error, hi + self.error)
+        stored = self.program.store.maybe(lo - self.error, hi + self.error)
+        cap = self.program.shape.logit_cap
+        return stored if cap is None else capped(stored, cap, self.program.store)
 
     def best(self) -> Array:
         return (self.middle @ self.program.head.weight.T + self.shift).argmax(1)
@@ -219,6 +229,10 @@ class Logits:
         weight, store = self.program.head.weight, self.program.store
         lo, hi = self.bounds()
         size = magnitude(lo, hi)
+        if self.program.shape.logit_cap is not None:  # what two logits share is lost in the cap
+            gap = lo[:, [token]] - hi
+            gap[:, token] = np.inf
+            return np.asarray(gap)
         gap = self._form(weight[token] - weight, self.shift[token] - self.shift)[0]
         gap = gap - self.error - self.error[:, [token]]
         gap = gap - rounding.logit_store(size, size[:, [token]], store)
@@ -258,7 +272,7 @@ def interpret(
         try:
             layer = reader.layer(index)
             normed = read_by_branch(stream, layer.attention_norm, store, stored)
-            attended, found = heads.attend(normed, layer.attention, shape.at(index), reach, store)
+            attended, found = mixed(normed, layer, shape.at(index), reach, store)
             attended = added_by_branch(attended, layer.after_attention, shape.residual_scale, store, stored)
             if shape.parallel:
                 if layer.after_mlp is not None or shape.residual_scale != 1:
@@ -280,7 +294,8 @@ def interpret(
         tables[index + 1] = table
         copies.append(tuple(found))
     head = scaled_head(reader.head(), shape.logit_scale)
-    return CheckpointProgram(shape, store, reach, tables, tuple(copies), stream, reader.final_norm(), head)
+    stored = stored and store.name != "float32"
+    return CheckpointProgram(shape, store, reach, tables, tuple(copies), stream, reader.final_norm(), head, stored)
 
 
 def _embedded(reader: d.TensorReader, store: Storage, reach: Reach) -> Bounds:

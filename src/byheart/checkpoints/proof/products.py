@@ -8,10 +8,14 @@
   weights.
 
 Each enclosure is intersected with the direct one, in which rounding snaps to representable numbers.
+
+- *Clamps* (gpt-oss): act(min(g, limit)) (clip(u) + 1). A clamp is monotone, so it maps ends to ends, and after it a
+  gate that is large enough is one number. Only the direct enclosure is used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -76,6 +80,7 @@ class _Case:
     read: list[Array]
     found: Firing
     stored: bool
+    drifted: Callable[[Array], Array | float] = lambda weight: 0.0  # by how much the mean's error moves rows
 
     @property
     def ways(self) -> tuple[Inner, ...]:
@@ -89,6 +94,8 @@ class _Case:
         found = self.found if found is None else found
         reads = self.read if found is self.found else [r[found.unit] for r in self.read]
         lo, hi = base(self.field, weight, reads)
+        drift = self.drifted(weight)
+        lo, hi = lo - drift, hi + drift
         factor = np.float64(self.factor[0]), np.float64(self.factor[1])
         lo, hi = interval_product(at_windows(self.field, weight, row, found, (lo[row], hi[row])), factor)
         if self.offset is not None:
@@ -107,24 +114,32 @@ def products_of(n: Normed, expert: d.Expert, shape: Shape, once: frozenset[int],
     for layer in (expert.gate, *(() if expert.up is None else (expert.up,))):
         finite(f"{layer.name}: a unit", sum_error(layer, size).size, store.largest)
     read = readers(n.whole, expert.gate, expert.up)
-    found = firing(n.whole, expert.gate, read, shape.activation, once)
+    found = firing(n.whole, expert.gate, read, shape.activation, once, n.kept is None)
     anchor = _anchors(found, expert.gate)
     if n.kept is None:
         case = _Case(n.whole, (1.0, 1.0), None, read, found, True)
     else:
-        case = _Case(n.kept, n.factor, n.bias, read, found, False)
+        case = _Case(n.kept if n.near is None else n.near, n.factor, n.bias, read, found, False, n.drifted)
     lo, hi, apart_lo, apart_hi = _products(case, expert, anchor, size, shape, store)
     silent = np.isfinite(found.silent)
     top = np.where(silent, found.silent, 0.0)
-    quiet = np.where(silent, largest_below(shape.activation, rounding.silent_input(top, store)), 0.0)
+    top = rounding.silent_input(top, store)
+    if shape.clamp is not None:  # it may be stored before its bias is added, and its multiple inside of the sigmoid
+        size_before = np.abs(top) + (0.0 if expert.gate.bias is None else np.abs(expert.gate.bias))
+        top = rounding.silent_input(top + rounding.silent_input(size_before, store) - size_before, store)
+    quiet = np.where(silent, largest_below(shape.activation, top), 0.0)
     up: Array | float = 1.0
     if expert.up is not None:
         up = np.abs(expert.up.weight) @ size + (0.0 if expert.up.bias is None else np.abs(expert.up.bias))
+    if shape.clamp is not None:
+        up = np.minimum(up, shape.clamp) + 1
     quiet = rounding.silent_product(quiet * up, up, store)
     finite(f"{expert.gate.name}: an activated unit", np.concatenate([quiet, magnitude(lo, hi)]), store.largest)
     most = quiet.copy()
     np.maximum.at(most, found.unit, magnitude(lo, hi))
     finite(f"{expert.down.name}: a sum", np.abs(expert.down.weight) @ most)
+    if expert.down.adapter is not None:
+        expert.down.adapter.error(most)  # refuses parts that leave the range
     return Fired(found, lo, hi, anchor, apart_lo, apart_hi, quiet)
 
 
@@ -133,6 +148,10 @@ def _products(
 ) -> tuple[Array, Array, Array, Array]:
     """Products at all entries, and their differences from the anchors' products."""
     unit, gate, up = case.found.unit, expert.gate, expert.up
+    if shape.clamp is not None:
+        lo, hi = _clamped_products(case, expert, size, shape, store)
+        own = anchor == np.arange(len(anchor))
+        return lo, hi, np.where(own, 0.0, lo - hi[anchor]), np.where(own, 0.0, hi - lo[anchor])
     g = case.form(gate.weight, gate.bias, unit)
     error = case.error(gate, size).at(unit, magnitude(*g))
     g = _wider(g, error)
@@ -153,6 +172,41 @@ def _products(
         ways = [_glu_way(g, u, exact, way, shape, store) for way in case.ways]
     lo, hi = np.minimum.reduce([x[0] for x in ways]), np.maximum.reduce([x[1] for x in ways])
     return lo, hi, *_apart(case, expert, g, u, (lo, hi), anchor, size, shape, store)
+
+
+def _clamped_products(case: _Case, expert: d.Expert, size: Array, shape: Shape, store: Storage) -> Interval:
+    """act(min(gate, limit)) (clip(up, -limit, limit) + 1) at all entries."""
+    unit, limit = case.found.unit, shape.clamp
+    assert expert.up is not None and limit is not None
+    inner = []
+    for layer in (expert.gate, expert.up):
+        plain = case.form(layer.weight, None, unit)
+        total = magnitude(*plain) + (0.0 if layer.bias is None else np.abs(layer.bias[unit]))
+        inner.append(_wider(plain, case.error(layer, size).at(unit, total)))
+    found = []
+    for way in case.ways:
+        kept = in_float32 if way is Inner.KEPT else store.maybe
+        gate, up = (_biased(x, y.bias, unit, way, store) for x, y in zip(inner, (expert.gate, expert.up), strict=True))
+        gate = np.minimum(gate[0], limit), np.minimum(gate[1], limit)
+        up = np.clip(up[0], -limit, limit), np.clip(up[1], -limit, limit)
+        up = (store.maybe if way is Inner.STORED else in_float32)(up[0] + 1, up[1] + 1)
+        ways = [(enclose(shape.activation, *gate), False)]
+        if way is Inner.STORED:
+            ways = [(x, False) for x in variants(shape.activation, *gate, store, shape.stepwise)]
+            ways += [(store.rounded(*x), True) for x, _ in ways]
+        for active, stored in ways:
+            found.append((store.rounded if stored else kept)(*in_float32(*interval_product(active, up))))
+    return _hull(found)
+
+
+def _biased(x: Interval, bias: Array | None, unit: Array, way: Inner, store: Storage) -> Interval:
+    """A pre-activation with its bias: an engine that stores it may do so before the bias is added, too."""
+    shift = np.zeros(len(unit)) if bias is None else bias[unit]
+    once = in_float32(x[0] + shift, x[1] + shift)
+    if way is not Inner.STORED:
+        return once
+    first = store.rounded(*in_float32(*x))
+    return _hull([store.rounded(*once), store.rounded(*in_float32(first[0] + shift, first[1] + shift))])
 
 
 def _add(a: Interval, b: Interval) -> Interval:

@@ -3,7 +3,7 @@
 A document of tokens x_0 ... x_n asks, for every t < n: after x_0 ... x_t, the next token. The network sees only the
 last `span` tokens (`Program.span`), so positions that agree on those (or on the whole prefix, while it is shorter)
 are one question with several answers: an empirical distribution. The answer holds for every sequence that ends in the
-window, whatever stands before.
+window, whatever precedes it.
 
 A program and questions give numbers: margins, distributions, and what unknown windows answer.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from byheart.checkpoints.proof.bounds import POSITION, TOKEN, Key, places_seen
+from byheart.checkpoints.proof.bounds import POSITION, TOKEN, Key, symbols_seen
 from byheart.checkpoints.proof.mlp import KnownWindows
 from byheart.checkpoints.proof.network import CheckpointProgram, Logits
 from byheart.checkpoints.proof.storage import Array
@@ -63,13 +63,13 @@ def ask(
     for signal in sorted(program.tables):
         table = program.tables[signal]
         window = np.stack(
-            [signals[s][places_seen(place, begin, o)] for s, o in table.keys]
+            [symbols_seen(signals[s], program.symbols(s), place, begin, o) for s, o in table.keys]
             or [np.zeros(len(tokens), dtype=np.int64)],
             1,
         )
         signals[signal] = look_up(table, window)
     keys = [part.key for part in program.parts]
-    symbols = {key: signals[key[0]][places_seen(place, begin, key[1])] for key in keys if key[0] != POSITION}
+    symbols = {(s, o): symbols_seen(signals[s], program.symbols(s), place, begin, o) for s, o in keys if s != POSITION}
     group = _groups(tokens, begin, place, program.span)
     weight = np.repeat(np.ones(len(texts)) if copies is None else np.asarray(copies, dtype=np.float64), sizes)
     if len(weight) != len(tokens) or not (weight > 0).all():
@@ -170,7 +170,7 @@ CHUNK = 1 << 22
 
 @dataclass(frozen=True)
 class ProvedAnswers:
-    """`margin[q]`: by how many nats, at least, the right token beats every other (questions with one answer; NaN
+    """`margin[q]`: by how many nats, at least, the correct token exceeds every other (questions with one answer; NaN
     elsewhere).
     `variation[q]`: total variation, at most, between the softmax and the empirical distribution of the question's
     group. `refuted[q]`: another token certainly beats the right one; `found[q]` is the token with the highest lower
@@ -241,7 +241,7 @@ def _empirical(questions: AskedContexts) -> dict[int, tuple[Array, Array]]:
 
 
 def _one_answer(low: Array, high: Array, answer: Array) -> tuple[Array, Array]:
-    """How much weight, at most, is not on the one right token, and how large its log-probability's error is."""
+    """How much weight, at most, is not on the one correct token, and how large its log-probability's error is."""
     rows = np.arange(len(low))
     others = np.exp(np.minimum(high - low[rows, answer][:, None], 700.0))
     others[rows, answer] = 0.0

@@ -25,6 +25,8 @@ from byheart.checkpoints.proof.storage import (
     gamma,
 )
 
+SMALLEST = 2.0**-14  # the least normal number of float16
+
 
 def own(size: Any) -> Any:
     """The checker's own float64 operations."""
@@ -47,24 +49,41 @@ def underflow(terms: Array | float) -> Any:
 
 
 def partial_dot(terms: Array, size: Array, total: Array) -> Array:
-    """A sum of products, whose exact value is at most `total`, of inputs that were kept in float32 after two roundings.
+    """A sum of products, whose exact value is at most `total`, of inputs that were kept in float32 after three
+    roundings: by the norm's factor, its weight and its bias. That of the product is one of gamma's.
 
     Each of the n - 1 additions errs by u times its result, the sum of some of the terms. What some terms add up to is
     at most the larger of the positive and the negative terms' totals, (S + |total|) / 2 for the absolute sum S.
     """
     partial = (size + np.minimum(total, size)) / 2
     sums = term("sum of a unit", gamma(terms) * partial) * (1 + 2.0**-10)
-    return np.asarray(sums + term("inputs of a sum", 5 * U32 * size) + own(1 + size) + underflow(terms))
+    return np.asarray(sums + term("inputs of a sum", 3 * U32 * size) + own(1 + size) + underflow(terms))
+
+
+def adapter_stores(whole: Array, added: Array, scale: float, wide: Array, times: Array, store: Storage) -> Array:
+    """W x + scale B (A x), in which W x, A x, its multiple, B (A x) and its multiple may be stored, each by itself.
+
+    `whole` and `added` bound both terms; `wide` is the absolute sum of each row of B, `times` how often the second term
+    is rounded at most.
+    """
+    parts = store.unit * (whole + times * added) * (1 + 8 * store.unit)
+    small = store.tiny * (3 + scale + (1 + scale) * wide) * (1 + 8 * store.unit)
+    return np.asarray(term("stores of an adapter", parts + small))
+
+
+def short(size: Array, step: Array, store: Storage) -> Array:
+    """Whether all multiples of a power of two up to `size` are numbers of the type; float16 may flush smaller ones."""
+    return np.asarray((size * store.unit <= step) & (step >= SMALLEST))
 
 
 def kept_values(terms: Array, size: Array) -> Array:
     """Values of attention that are kept in float32, before the norm's factor: sums, and inputs of several roundings."""
-    return dot(terms, size) + term("inputs of a value", 16 * U32 * size)
+    return dot(terms, size) + term("inputs of a value", 5 * U32 * size)
 
 
 def kept_output(terms: Array, size: Array) -> Array:
     """Outputs of heads that are kept in float32, through the last matrix of attention."""
-    return dot(terms, size) + term("inputs of an output", 8 * U32 * size)
+    return dot(terms, size) + term("inputs of an output", 3 * U32 * size)
 
 
 def offset_error(size: Array) -> Array:
@@ -90,6 +109,11 @@ def inverse_root(least: Array, most: Array, count: int, eps: float, mean: Array 
     share = term("epsilon of a norm", 2.0**-23 * (1 + 2.0**-10))
     low = np.maximum(least / count - error - underflow(1), 0.0) + eps * (1 - share)
     high = most / count + error + underflow(1) + eps * (1 + share)
+    return root_of(low, high)
+
+
+def root_of(low: Array, high: Array) -> Interval:
+    """1 / sqrt of a number in [low, high]."""
     root = term("root of a norm", FUNCTION_ERROR)
     return 1 / np.sqrt(high) * (1 - root), 1 / np.sqrt(low) * (1 + root)
 
@@ -120,13 +144,16 @@ def leak_error(leak: float, size: Array) -> Array:
     return np.asarray(term("leak of a copy", 8 * leak * size) + term("softmax of a copy", FUNCTION_ERROR * size))
 
 
-def mixture_error(places: int, size: Array, store: Storage) -> Array:
-    """A head that mixes `places` positions: sums of the softmax and of the values, exponentials, stored weights."""
-    weights = store.unit + places * store.tiny
-    sums = term("sums of a mixture", 2 * gamma(places + 4) * size)
+def mixture_error(places: int, size: Array, store: Storage, share: float = 1.0) -> Array:
+    """A head that mixes `places` positions: sums of the softmax and of the values, exponentials, stored weights.
+
+    All weights together are at most `share`, which a sink makes less than 1. A store errs by at most the weight itself.
+    """
+    weights = store.unit * share + min(places * store.tiny, share)
+    sums = term("sums of a mixture", 2 * gamma(places + 4) * share * size)
     return np.asarray(
         sums + term("stored weights of a mixture", weights * size + store.tiny)
-        + term("softmax of a mixture", 4 * FUNCTION_ERROR * size)
+        + term("softmax of a mixture", (2 + 2.0**-7) * FUNCTION_ERROR * share * size)
     )  # fmt: skip
 
 
@@ -177,12 +204,12 @@ def rotation_error(first: Array, second: Array, store: Storage) -> Array:
     2 min(|a|, |b|). Second order: the factor 1 + 8 u.
     """
     u = store.unit + 2 * U32
-    products = term("products of a rotation", 2 * u * (first + second))
-    total = term("sums of a rotation", np.minimum(u * np.hypot(first, second), 2 * np.minimum(first, second)))
-    return np.asarray((products + total) * (1 + 8 * u) + term("underflow of a rotation", 4 * store.tiny))
+    sums = np.minimum(u * np.hypot(first, second), 2 * np.minimum(first, second))
+    stores = term("stores of a rotation", 2 * u * (first + second) + sums)
+    return np.asarray(stores * (1 + 8 * u) + term("underflow of a rotation", 4 * store.tiny))
 
 
-def angle_error(length: int, theta: Array, size: Array) -> Array:
+def angle_error(length: Any, theta: Array, size: Array) -> Array:
     """cos and sin at an angle that was rounded to float32, by their implementations, for a pair of length `size`.
 
     An angle that is off by x moves the pair by at most x times its length, errors of cos and sin by their own length.
@@ -214,6 +241,26 @@ def score_stores(scale: float, store: Storage) -> tuple[float, float]:
     return (u, 0.0) if exact else (2 * u, u)
 
 
+def shifted_score(spread: Any, store: Storage) -> Any:
+    """A score from which the largest one (of places and the sink) was subtracted, `spread` apart, stored."""
+    return term("store of a shifted score", (store.unit + 2 * U32) * spread)
+
+
+def absorbed_score(rank: int, size: Any, store: Storage) -> Any:
+    """A score whose unrotated part is (query W) latent, W an up-projection, instead of query (W latent).
+
+    `size` is sum |q| |W| |c| over all three. The product of query and projection is a float32 sum, which is stored;
+    then comes the sum over the latent.
+    """
+    unit = store.unit + 2 * U32
+    return term("absorbed score", (gamma(rank) + gamma(rank) + unit) * (1 + 4 * unit) * size)
+
+
+def absorbed_value(size: Array, store: Storage) -> Array:
+    """The mixed latents of a head, stored before they are projected to a value."""
+    return np.asarray(term("store of a mixed latent", (store.unit + 2 * U32) * size + store.tiny))
+
+
 def score_underflow(store: Storage) -> float:
     return float(term("underflow of a score", store.tiny))
 
@@ -238,20 +285,28 @@ def tanh_error() -> float:
 
 
 def silu_error(value: Array) -> Array:
-    """exp, sum, division and product, in one step."""
-    return np.asarray(term("silu", 2 * FUNCTION_ERROR * np.abs(value)))
+    """A sigmoid and a product, in one step."""
+    return np.asarray(term("silu", (FUNCTION_ERROR + 4 * U32) * np.abs(value)))
+
+
+def scaled_sigmoid(argument: Array, value: Array) -> Array:
+    """x sigmoid(a x): the constant and its product with x are rounded, which shifts the sigmoid's argument."""
+    return np.asarray(term("argument of a scaled sigmoid", 2 * (1 + 2.0**-8) * U32 * np.abs(argument * value)))
+
+
+HALF_OF_ONE = FUNCTION_ERROR / 2 + 2 * U32  # of x (1 + erf) / 2: erf errs by 2^-20, its argument by a few u
 
 
 def gelu_error(x: Array, value: Array, exact_from: float) -> Array:
     """1 + erf and 1 + tanh cancel on the negative side, until they are exactly 0 below `-exact_from`."""
-    near = np.where(x > -exact_from, FUNCTION_ERROR * np.abs(x), 0.0)
-    near = near + np.where(x > 0, FUNCTION_ERROR * np.abs(x), 0.0)
-    return np.asarray(term("gelu", near + 4 * FUNCTION_ERROR * np.abs(value)))
+    near = np.where(x > -exact_from, HALF_OF_ONE * np.abs(x) + 4 * U32 * np.abs(value), np.abs(value))
+    return np.asarray(term("gelu", near))
 
 
-def interior_error(size: Array) -> Array:
+def interior_error(lo: Array, hi: Array, exact_from: float) -> Array:
     """An activation somewhere in an interval that reaches below zero: half of 1 + erf or 1 + tanh, times x."""
-    return np.asarray(term("interior of an activation", FUNCTION_ERROR * size))
+    size = np.maximum(np.minimum(np.abs(lo), exact_from), np.abs(hi))
+    return np.asarray(term("interior of an activation", HALF_OF_ONE * size))
 
 
 def product_error(stores: Array, store: Storage) -> Array:
@@ -289,14 +344,15 @@ def silent_sum(size: Array) -> Array:
 
 def router_weights(least: Array, most: Array) -> Interval:
     """1 / (1 + x) for a sum x of exponentials in [least, most]: a router's softmax and its division, in float32."""
-    wide = term("softmax of a router", 4 * FUNCTION_ERROR)
-    last = term("division of a router", FUNCTION_ERROR)
-    return (1 - last) / (1 + most * (1 + wide)), (1 + last) / (1 + least * (1 - wide))
+    wide = term("weights of a router", FUNCTION_ERROR)
+    return (1 - wide) / (1 + most * (1 + 4 * wide)), (1 + wide) / (1 + least * (1 - 4 * wide))
 
 
-def router_logit(sums: Array, largest: Array, store: Storage) -> Array:
-    """A router's logit: its sum, and a store."""
-    return np.asarray(sums + term("store of a router's logit", store.unit * (largest + sums)))
+def router_logit(sums: Array, largest: Array, bias: Array | None, store: Storage) -> Array:
+    """A router's logit: its sum, and a store; with a bias, one before it is added and one after."""
+    size = largest + sums
+    stored = size if bias is None else 2 * size + np.abs(bias)
+    return np.asarray(sums + term("store of a router's logit", store.unit * stored))
 
 
 def expert_sum(experts: int, size: Array) -> Array:
@@ -312,7 +368,7 @@ def centred_error(size: Array) -> Array:
 def logit_sum(terms: Array, total: Array, absolute: Array, count: int, kept: bool) -> Array:
     """A logit's float32 sum; `kept`: of a normed stream whose own roundings in float32 are not in its bounds."""
     partial = (total + np.minimum(absolute, total)) / 2 * (1 + 2.0**-10)
-    inputs = term("inputs of a logit", (13 if kept else 5) * U32 * total)
+    inputs = term("inputs of a logit", 5 * U32 * total) if kept else 0.0
     return np.asarray(term("sum of a logit", gamma(terms) * partial) + inputs + underflow(count))
 
 

@@ -53,8 +53,12 @@ ERROR_MODEL = (
     " tensors that are all stored",
     "a router's softmax and the division by the sum of the chosen weights: float32; the weights are then kept or"
     " rounded",
-    "rotary positions: inverse frequencies within 2^-22, angles rounded to float32, cos and sin within 2^-22 and"
-    " possibly stored",
+    "rotary positions: inverse frequencies within 2^-22, plus ln(theta) 2^-25 unless a power of two dimensions rotate;"
+    " angles rounded to float32, cos and sin within 2^-22 and possibly stored",
+    "attention with sinks: scores minus the largest of them and of the sink may be stored",
+    "latent attention: keys and values expanded from latents; or queries multiplied by the keys' projection, stored,"
+    " and latents mixed, stored, and projected",
+    "sigmoid routers: scores in float32, then kept or rounded, with and without the correction; sums of two; weights",
     "Gemma's embeddings times the root of the hidden size: in float32, then kept or stored; or root and product both"
     " rounded to the type",
     "every sum, score, square and stored value is shown to be finite in its type, also where nothing reads it",

@@ -1,6 +1,6 @@
-"""What stands in a folder beside the tensors, and would make an engine answer otherwise than they do.
+"""Files beside the tensors that would make an engine answer otherwise than the tensors do.
 
-Engines obey generation_config.json, adapters, and the settings of a tokenizer. What is known to leave greedy decoding
+Engines follow generation_config.json, adapters, and the settings of a tokenizer. What is known to leave greedy decoding
 of the given texts as it is, is listed here; anything else is refused by name.
 """
 
@@ -56,7 +56,7 @@ def check_surroundings(folder: Path, *, classifier: bool = False) -> None:
     """Refuses files and settings by which an engine would answer otherwise than the tensors of this folder do."""
     for name in STRANGE:
         if (folder / name).exists():
-            what = "load an adapter over the tensors" if name.startswith("adapter") else "obey it"
+            what = "load an adapter over the tensors" if name.startswith("adapter") else "follow it"
             raise Undecided(f"{folder} has {name}: engines may {what}")
     config = read_json(folder / "config.json")
     if not classifier and (folder / "generation_config.json").exists():
@@ -77,7 +77,7 @@ def _check_generation(generation: Mapping[str, Any], config: Mapping[str, Any]) 
         if not fine:
             raise Undecided(f"generation_config.json: {key} = {value!r} is not plain greedy decoding")
     if generation.get("eos_token_id") != config.get("eos_token_id"):
-        raise Undecided("generation_config.json has no eos_token_id: engines would go on after the end")
+        raise Undecided("generation_config.json has no eos_token_id: engines would continue past the end")
 
 
 def _check_tokenizer(folder: Path, about: Mapping[str, Any], config: Mapping[str, Any], classifier: bool) -> None:

@@ -17,18 +17,42 @@ from dataclasses import dataclass
 import numpy as np
 
 from byheart.checkpoints.proof import rounding
-from byheart.checkpoints.proof.bounds import START, STARTS, TOKEN, Bounds, Key, SymbolPart, product_bounds, scaled
+from byheart.checkpoints.proof.bounds import (
+    START,
+    STARTS,
+    TOKEN,
+    Bounds,
+    Key,
+    SymbolPart,
+    is_absent,
+    magnitude,
+    product_bounds,
+    scaled,
+)
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.decoder import Linear
+from byheart.checkpoints.proof.low_rank import EXACT_SUM, Lattice, LowRank, least_step, step_of
 from byheart.checkpoints.proof.storage import Array, Interval, Storage, in_float32
 
-SILENT_BELOW = {"silu": -8.0, "gelu": -4.0, "gelu_tanh": -4.0, "relu": 0.0}  # where a unit counts as not fired
+SILENT_BELOW = {
+    "silu": -8.0,
+    "gelu": -4.0,
+    "gelu_tanh": -4.0,
+    "relu": 0.0,
+    "quick_gelu": -5.0,
+}  # where a unit counts as not fired
 LEAST = {
     "silu": (-1.2784645427610738, -0.2784645427610738),
     "gelu": (-0.7517915, -0.1699712),
     "gelu_tanh": (-0.7524614, -0.1700407),
+    "quick_gelu": (-0.7511542, -0.1636102),
 }
-TURN = {"silu": (-1.279, -1.278), "gelu": (-0.753, -0.751), "gelu_tanh": (-0.754, -0.751)}  # the minimum lies inside
+TURN = {  # the minimum lies inside
+    "silu": (-1.279, -1.278), "gelu": (-0.753, -0.751), "gelu_tanh": (-0.754, -0.751), "quick_gelu": (-0.752, -0.75)
+}  # fmt: skip
+QUICK = 1.702  # quick gelu is x sigmoid(QUICK x)
+# The argument of erf is beyond 6 below minus this, that of tanh beyond 10; silu and its kin are negligible there.
+EXACT_FROM = {"silu": 8.5, "quick_gelu": 8.5, "gelu": 8.5, "gelu_tanh": 6.0}
 
 
 def value(kind: str, x: Array) -> Array:
@@ -39,8 +63,8 @@ def value(kind: str, x: Array) -> Array:
     """
     if kind == "relu":
         return np.maximum(x, 0.0)
-    if kind == "silu":
-        return x * sigmoid(x)
+    if kind in ("silu", "quick_gelu"):
+        return x * sigmoid(x if kind == "silu" else QUICK * x)
     if kind == "gelu":
         return 0.5 * x * _erfc(-x / math.sqrt(2))
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
@@ -55,15 +79,15 @@ def _erfc(x: Array) -> Array:
 
 
 def slack(kind: str, x: Array) -> Array:
-    """Absolute error of one evaluation in float32: relative for silu; for gelu, 1 + erf or 1 + tanh cancels until it
-    is exactly 0.
+    """Absolute error of one evaluation in float32: relative for silu and its kin; for gelu, 1 + erf or 1 + tanh cancels
+    until it is exactly 0.
     """
     if kind == "relu":
         return np.zeros_like(x)
-    if kind == "silu":
-        return rounding.silu_error(value(kind, x))
-    # The argument of erf is beyond 6 there, that of tanh beyond 10.
-    return rounding.gelu_error(x, value(kind, x), 8.5 if kind == "gelu" else 6.0)
+    if kind in ("silu", "quick_gelu"):
+        found = value(kind, x)
+        return rounding.silu_error(found) + (0.0 if kind == "silu" else rounding.scaled_sigmoid(QUICK * x, found))
+    return rounding.gelu_error(x, value(kind, x), EXACT_FROM[kind])
 
 
 def enclose(kind: str, lo: Array, hi: Array) -> Interval:
@@ -74,9 +98,10 @@ def enclose(kind: str, lo: Array, hi: Array) -> Interval:
     if kind != "relu":
         turn = TURN[kind]
         low = np.where((lo <= turn[1]) & (hi >= turn[0]), np.minimum(low, LEAST[kind][1] - 1e-6), low)
-        # Inside the interval the error may be larger than at its ends; below -8.5 it is zero, or relative.
-        inner = rounding.interior_error(np.maximum(np.abs(lo), np.abs(hi)))
-        wide = np.where((lo < 0) & (hi > -8.5), np.maximum(wide, inner), wide)
+        # Inside the interval the error may be larger than at its ends; below `exact` it is the value, or relative.
+        exact = EXACT_FROM[kind]
+        inner = rounding.interior_error(lo, hi, exact)
+        wide = np.where((lo < 0) & (hi > -exact), np.maximum(wide, inner), wide)
     return in_float32(low - wide, high + wide)
 
 
@@ -108,8 +133,10 @@ def variants(kind: str, lo: Array, hi: Array, store: Storage, stepwise: bool) ->
     of tensors that are all stored (`stepwise`). Each is then kept or stored: that is `Storage.maybe`'s matter and
     left to the caller."""
     found = [enclose(kind, lo, hi)]
-    if kind == "silu" and store.name != "float32":
-        ends = sigmoid(lo), sigmoid(hi)
+    if kind in ("silu", "quick_gelu") and store.name != "float32":
+        # The argument of a scaled sigmoid may be stored too.
+        inner = (lo, hi) if kind == "silu" else store.maybe(QUICK * lo, QUICK * hi)
+        ends = sigmoid(inner[0]), sigmoid(inner[1])
         wide = rounding.sigmoid_error()
         gate = store.rounded(*in_float32(ends[0] * (1 - wide), ends[1] * (1 + wide)))
         found.append(scaled(lo, hi, *gate))
@@ -161,12 +188,13 @@ class SumError:
     terms: Array  # (rows,)
     size: Array  # (rows,) S
     exact: Array  # (rows,) whether sums are without error: see `sum_error`
+    adapter: Array  # (rows,) error of an adapter that is not merged
 
     def at(self, row: Array, total: Array) -> Array:
         """For rows `row` whose sums are at most `total` in absolute value."""
         size, terms = self.size[row], self.terms[row]
         exact = rounding.own(size) + rounding.underflow(terms)
-        return np.where(self.exact[row], exact, rounding.partial_dot(terms, size, total))
+        return self.adapter[row] + np.where(self.exact[row], exact, rounding.partial_dot(terms, size, total))
 
     def most(self) -> Array:
         return self.at(np.arange(len(self.size)), self.size)
@@ -185,40 +213,55 @@ def sum_error(layer: Linear, size: Array, field: Bounds | None = None) -> SumErr
         absolute, terms = absolute + np.abs(layer.bias), terms + 1
     exact = np.zeros(len(weight), dtype=bool)
     if field is not None:
-        channel = _channel_steps(field)
-        used = (weight != 0) & np.isfinite(channel)
-        step = np.where(used, _step(np.where(used, weight, 1.0)) * np.where(used, channel, 1.0), np.inf).min(1)
+        channel = channel_steps(field)
+        step = least_step(weight, channel)
         if layer.bias is not None:
-            step = np.minimum(step, np.where(layer.bias != 0, _step(layer.bias), np.inf))
-        exact = absolute <= 2.0**23 * step
-    return SumError(terms, absolute, exact)
+            step = np.minimum(step, np.where(layer.bias != 0, step_of(layer.bias), np.inf))
+        exact = absolute <= EXACT_SUM * step
+    if layer.adapter is None:
+        return SumError(terms, absolute, exact, np.zeros(len(weight)))
+    error, never = adapter_error(layer.adapter, size, field, layer.bias is None)
+    return SumError(terms, absolute, exact & (never | layer.adapter.idle), error)
 
 
-def _step(x: Array) -> Array:
-    """The largest power of two of which a number with at most 24 significant bits is a multiple; 0 has none, and gets
-    infinity.
+def adapter_error(adapter: LowRank, size: Array, field: Bounds | None, plain: bool) -> tuple[Array, Array]:
+    """Errors of an adapter that reads a stored field (None: one that is kept in float32); see `LowRank.error`.
+
+    Without a bias (`plain`), sums of short multiples of one power of two have none.
     """
-    mantissa, exponent = np.frexp(np.abs(x))
-    whole = np.ldexp(mantissa, 24).astype(np.int64)
-    exact = np.ldexp(mantissa, 24) == whole
-    low = (whole & -whole).astype(np.float64)
-    return np.where(whole == 0, np.inf, np.where(exact, np.ldexp(low, exponent - 24), 0.0))
+    if field is None:
+        return adapter.error(size, stored=False)
+    lo, hi = product_bounds(adapter.base, field.lo, field.hi)
+    for part in field.parts:
+        low, high = product_bounds(adapter.base[:, part.channels], part.lo, part.hi)
+        lo, hi = lo + low.min(0), hi + high.max(0)
+    return adapter.error(size, magnitude(lo, hi), _lattice(field) if plain else None)
 
 
-def _channel_steps(field: Bounds) -> Array:
+def _lattice(field: Bounds) -> Lattice:
+    """The values of a field that are known exactly."""
+    origin, apart = field.lo.copy(), np.where(field.lo == field.hi, np.inf, 0.0)
+    for part in field.parts:
+        origin[part.channels] += part.lo[0]
+        moved = np.where(part.lo == part.hi, step_of(part.lo - part.lo[:1]), 0.0).min(0)
+        apart[part.channels] = np.minimum(apart[part.channels], moved)
+    return Lattice(channel_steps(field), origin, apart)
+
+
+def channel_steps(field: Bounds) -> Array:
     """Per channel: the largest power of two of which every value, for every input, is a multiple; 0 where values are
     not known exactly.
     """
-    step = np.where(field.lo == field.hi, _step(field.lo), 0.0)
+    step = np.where(field.lo == field.hi, step_of(field.lo), 0.0)
     for part in field.parts:
-        rows = np.where(part.lo == part.hi, _step(part.lo), 0.0).min(0)
+        rows = np.where(part.lo == part.hi, step_of(part.lo), 0.0).min(0)
         step[part.channels] = np.minimum(step[part.channels], rows)
     return step
 
 
 def base(field: Bounds, weight: Array, read: list[Array]) -> Interval:
-    """weight x without the parts that a row reads (`read[p]` says which rows read part p); those it does not read are
-    folded.
+    """weight x without the parts that a row reads (`read[p]` marks the rows that read part p); the other
+    parts are folded.
     """
     lo, hi = product_bounds(weight, field.lo, field.hi)
     for part, reads in zip(field.parts, read, strict=True):
@@ -243,14 +286,19 @@ def readers(field: Bounds, gate: Linear, up: Linear | None) -> list[Array]:
     return found
 
 
-def firing(field: Bounds, gate: Linear, read: list[Array], kind: str, once: frozenset[int]) -> Firing:
-    """All windows on which units of a layer fire, or `Undecided` when a unit fires on too many."""
+def firing(
+    field: Bounds, gate: Linear, read: list[Array], kind: str, once: frozenset[int], stored: bool = True
+) -> Firing:
+    """All windows on which units of a layer fire, or `Undecided` when a unit fires on too many.
+
+    `stored`: the field is stored, and so may be the parts of an adapter.
+    """
     units, cut = len(gate.weight), SILENT_BELOW[kind]
     floor = base(field, gate.weight, read)[1] + sum_error(gate, field.largest()).most()
+    if gate.adapter is not None and stored:
+        floor = floor + adapter_error(gate.adapter, field.largest(), field, gate.bias is None)[0]
     floor = floor if gate.bias is None else floor + gate.bias
-    apart = np.zeros(units, dtype=bool)
-    for part, reads in zip(field.parts, read, strict=True):
-        apart |= reads if part.key[0] == START else False
+    apart, floor = _read_start(field, gate, floor, read, cut, once)
     used = [i for i, reads in enumerate(read) if (reads & ~apart).any()]
     keys = tuple(field.parts[i].key for i in used)
     best, second = np.zeros((len(used), units)), np.full((len(used), units), -np.inf)
@@ -261,8 +309,6 @@ def firing(field: Bounds, gate: Linear, read: list[Array], kind: str, once: froz
     top = floor + best.sum(0)
     for u in np.flatnonzero(apart):
         top[u] = _highest_by_start(field, gate, int(u), float(floor[u]), read, once)
-        if top[u] > cut / 4:  # it counts as silent, with whatever it may still write
-            raise Undecided(f"{gate.name}: unit {u} may fire, depending on how far back the start of the text is")
     lowered = top[None, :] - best + second  # one part takes its runner-up
     lowered[winner == ANY] = -np.inf
     alternative = lowered.max(0, initial=-np.inf)
@@ -276,6 +322,29 @@ def firing(field: Bounds, gate: Linear, read: list[Array], kind: str, once: froz
         window.append(windows)
     silent = np.where((winner == ANY).all(0) & alive, -np.inf, silent)  # reads nothing: it always fires
     return Firing(keys, np.concatenate(unit), np.concatenate(window), silent)
+
+
+def _read_start(
+    field: Bounds, gate: Linear, floor: Array, read: list[Array], cut: float, once: frozenset[int]
+) -> tuple[Array, Array]:
+    """Units that are silent wherever the start of the text is, and the floor of all units.
+
+    For any other unit that reads START, its extremes over all places are enough: they move from `read` to the floor.
+    """
+    starts = [(part, reads) for part, reads in zip(field.parts, read, strict=True) if part.key[0] == START]
+    apart, floor = np.zeros(len(floor), dtype=bool), floor.copy()
+    for _, reads in starts:
+        apart |= reads
+    for u in np.flatnonzero(apart):
+        # Up to this it counts as silent, with whatever it may still write.
+        if _highest_by_start(field, gate, int(u), float(floor[u]), read, once) <= cut / 4:
+            continue
+        apart[u] = False
+        for part, reads in starts:
+            if reads[u]:
+                reads[u] = False
+                floor[u] += product_bounds(gate.weight[[u]][:, part.channels], part.lo.min(0), part.hi.max(0))[1][0]
+    return apart, floor
 
 
 def _highest_by_start(
@@ -297,7 +366,7 @@ def _highest_by_start(
             by_start = by_start + values
         elif part.key[0] == START:
             raise Undecided(f"{gate.name}: unit {unit} reads how far back the start was, at another position")
-        elif part.key[0] == TOKEN and part.key[1] >= 0:  # a far place may show any token
+        elif part.key[0] == TOKEN and part.key[1] >= 0 and not is_absent(part.key[1]):  # others may show any token
             special = np.isin(np.arange(len(values)), list(once))
             ends = (values[special].max(initial=-np.inf), values[~special].max(initial=-np.inf), values.max())
             seen.append((part.key[1], *map(float, ends)))

@@ -1,7 +1,7 @@
-"""Test fixtures for inference engines: small computed checkpoints whose right answers are known.
+"""Test fixtures for inference engines: small computed checkpoints whose correct answers are known.
 
-`write_fixture` makes one, `check_mutants` says which faults of an engine it notices. This room stands beside `lab`: it
-builds with `compile`, asks with `engines`, and breaks a machine of its own.
+`write_fixture` writes one, `check_mutants` reports which faults of an engine it detects, `runner` runs every case in an
+engine, `diagnosis` names the faults that explain its answers.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Mutants need torch, which is loaded when they are asked for."""
+    """Mutants need torch, which is loaded when they are used."""
     if name in ("MutantReport", "check_mutants"):
         from byheart.checkpoints.suite import mutants
 

@@ -23,9 +23,18 @@ from typing import Any
 import numpy as np
 
 from byheart.checkpoints.engines._base import Said, Session, find
+from byheart.checkpoints.engines.threads import single_thread
+from byheart.checkpoints.formats.inputs import task_of
 from byheart.errors import MissingExtraError, OptionError
 
 Opener = Callable[[Path], Any]
+
+
+# What an engine does where a model continues more than a prompt, by task; see TransformersSession.
+VERBS = {
+    "causal": (), "masked": ("masked",), "seq2seq": ("translated", "translated_logits"),
+    "picture": ("pictured", "pictured_logits"),
+}  # fmt: skip
 
 
 class EngineAdapter:
@@ -55,7 +64,7 @@ class SessionAdapter(EngineAdapter):
         super().__init__(folder)
         self.session, self.dtype, self._resources = session, dtype, resources
         if session.shows_logits:
-            self.logits = self._logits
+            self.logits, self.logprobs = self._logits, self._logprobs
         if session.batches:
             self.batch = self._batch
 
@@ -69,6 +78,12 @@ class SessionAdapter(EngineAdapter):
         """(tokens, vocabulary); None where the engine does not show logits of a text in pieces."""
         return self.session.logits(pieces[0]) if len(pieces) == 1 else self.session.continued(pieces)
 
+    def _logprobs(self, ids: Sequence[int], count: int) -> list[tuple[int, float]]:
+        row = self.session.logits(ids)[-1].astype(np.float64)
+        values = row - (row.max() + math.log(np.exp(row - row.max()).sum()))
+        best = np.argsort(-values, kind="stable")[:count]
+        return [(int(t), float(values[t])) for t in best]
+
     def close(self) -> None:
         self._resources.close()
 
@@ -77,6 +92,11 @@ class TransformersAdapter(SessionAdapter):
     """Transformers with all methods: adapters by PEFT, drafts, chat, constraints, beams, samplers."""
 
     _helper: tuple[Path, Any] | None = None  # the draft that was used last
+
+    def __init__(self, folder: Path, session: Session, dtype: str, resources: ExitStack) -> None:
+        super().__init__(folder, session, dtype, resources)
+        for verb in VERBS[task_of(folder)]:
+            setattr(self, verb, getattr(session, verb))
 
     @property
     def model(self) -> Any:
@@ -183,6 +203,19 @@ class TransformersAdapter(SessionAdapter):
             )  # fmt: skip
         return out[0, len(ids) :].tolist(), [s[0] for s in steps], [s[1] for s in steps]
 
+    def mtp(self, ids: Sequence[int], n: int) -> tuple[list[int], list[int], list[int]]:
+        """Return the text, and the tokens that the multi-token prediction layer drafted and had accepted in every step.
+
+        Transformers takes the layer from the file only if its number is that of the released checkpoint.
+        """
+        import torch
+
+        self.model._keys_to_ignore_on_load_unexpected = [rf"model\.layers\.{self.model.config.num_hidden_layers}\."]
+        with _observed("MTPCandidateGenerator") as steps, torch.inference_mode():
+            out = self.model.generate(torch.tensor([list(ids)]), max_new_tokens=n, do_sample=False, use_mtp=True)
+        ran = steps[1:]  # before the first one the target runs alone
+        return out[0, len(ids) :].tolist(), [s[0] for s in ran], [s[1] for s in ran]
+
     def chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, stop: Sequence[str]
     ) -> str:
@@ -262,18 +295,15 @@ class TransformersAdapter(SessionAdapter):
         """Greedy decoding with penalties, such as {"repetition_penalty": 1.2}."""
         import torch
 
+        other = sorted(set(settings) - {"repetition_penalty"})
+        if other:
+            raise OptionError(f"Transformers has no {', '.join(other)}")
         with torch.inference_mode():
             out = self.model.generate(
                 torch.tensor([list(ids)]), attention_mask=torch.ones(1, len(ids), dtype=torch.long), do_sample=False,
                 max_new_tokens=n, **settings,
             )  # fmt: skip
         return list(out[0, len(ids) :].tolist())
-
-    def logprobs(self, ids: Sequence[int], count: int) -> list[tuple[int, float]]:
-        row = self.session.logits(ids)[-1].astype(np.float64)
-        values = row - (row.max() + math.log(np.exp(row - row.max()).sum()))
-        best = np.argsort(-values, kind="stable")[:count]
-        return [(int(t), float(values[t])) for t in best]
 
     def beams(self, ids: Sequence[int], n: int, width: int) -> list[list[int]]:
         """Return the sequences of the beams, best first, without length penalty."""
@@ -401,6 +431,8 @@ def engine_adapter(name: str, dtype: str | None = None, options: Mapping[str, st
 
     def opened(folder: Path) -> SessionAdapter:
         resources = ExitStack()
+        # Two threads of one engine spend minutes on waiting for each other where the cores are shared.
+        resources.enter_context(single_thread())
         session = resources.enter_context(chosen.open(Path(folder), kind, settings))
         made = TransformersAdapter if name == "transformers" else SessionAdapter
         return made(Path(folder), session, kind, resources)

@@ -7,11 +7,12 @@ from which the same cases follow. A case names what the engine does:
     batch         greedy decoding of prompts of unequal lengths side by side
     logits        logits after every prefix of a text, in one pass or in pieces through the cache
     lora          greedy decoding with a PEFT adapter, or with none
+    lora_logits   logits after every prefix of a text with a PEFT adapter
     lora_batch    rows of one batch, each with an adapter of its own
     draft         speculative decoding with a draft model: text, drafted and accepted tokens per step
     draft_sampled the same with rejection sampling
     lookup        speculative decoding by prompt lookup
-    chat          a conversation behind the folder's chat template
+    chat          a conversation in the folder's chat template
     streamed      the same as a list of pieces; no piece may end inside a character
     constrained   greedy decoding under a regular expression
     schema        greedy decoding under a JSON schema
@@ -19,6 +20,11 @@ from which the same cases follow. A case names what the engine does:
     logprobs      the most likely next tokens with their log-probabilities
     beams         beam search
     sample        the set of tokens that a sampler may return
+    masked        logits at every place of inputs side by side, some of whose tokens are masked
+    translated    greedy decoding from the decoder's first token, for encoder inputs side by side
+    translated_logits   logits after every prefix of the decoder's text, for one encoder input
+    pictured      greedy decoding of a prompt with pictures in it
+    pictured_logits     logits after every prefix of such a prompt
 """
 
 from __future__ import annotations
@@ -41,8 +47,9 @@ from byheart.version import __version__
 
 FORMAT = "byheart fixture"
 VERBS = (
-    "generate", "batch", "logits", "lora", "lora_batch", "draft", "draft_sampled", "lookup", "chat", "streamed",
-    "constrained", "schema", "penalized", "logprobs", "beams", "sample",
+    "generate", "batch", "logits", "lora", "lora_logits", "lora_batch", "draft", "draft_sampled", "lookup", "chat",
+    "streamed", "constrained", "schema", "penalized", "logprobs", "beams", "sample", "numerics", "mtp",
+    "masked", "translated", "translated_logits", "pictured", "pictured_logits",
 )  # fmt: skip
 
 
@@ -120,7 +127,7 @@ def read_cases(folder: str | Path) -> tuple[SuiteCase, ...]:
 
 def _derived(expected: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The cases of a folder that lists prompts, batches and logits."""
-    for prompt in expected["prompts"]:
+    for prompt in (*expected["prompts"], *expected.get("sensors", ())):
         yield {"do": "generate", **prompt}
     for batch in expected.get("batches", []):
         if len(batch["ids"]) > 1:

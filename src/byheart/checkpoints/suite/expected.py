@@ -1,8 +1,9 @@
 """expected.json: what an engine must say to the prompts of a fixture, as ids, as texts, and as logits.
 
-The logits are computed in float64 by the machine of named steps, from the very tensors of the folder; they show what
-greedy decoding cannot see, such as a factor that all logits share. After every prefix of three passes the first token's
-logit is shipped, and the failure token's, which listeners move (hosts/listening.py):
+The logits are computed in float64 by the machine of named steps, from the very tensors of the folder (by Transformers
+where the machine does not have the architecture, see reference.py). They show what greedy decoding cannot see, such as
+a factor that all logits share. After every prefix of three passes the first token's logit is shipped, and the failure
+token's, which listeners move (hosts/listening.py):
 
     the first document      known windows, one after the other
     noise                   random tokens around a piece of the document
@@ -15,7 +16,7 @@ unequal lengths side by side, one of them so short that its first tokens look at
 padding that is seen there, or positions of another row, make them wrong. They come with the logits of every decoded
 token, since a wrong position may move no token. Some prompts end around multiples of 64, as pages of caches do.
 
-`tolerance` says how far an engine's logits may be off, per type: three times as far as the machine itself is off in
+`tolerance` is how far an engine's logits may be off, per type: three times as far as the machine itself is off in
 that type on this very checkpoint, and at least LEAST, since engines add up in other orders.
 """
 
@@ -24,7 +25,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,9 +35,12 @@ import numpy.typing as npt
 
 from byheart.checkpoints.engines.expected import FORMAT, VERSION, Pass
 from byheart.checkpoints.engines.questions import Prompt, Questions
+from byheart.checkpoints.suite.reference import Reference, open_reference
+from byheart.checkpoints.suite.sensing import alarm_tokens, sensor_prompts
 from byheart.data.tokens.lexicon import Lexicon
 
 Floats = npt.NDArray[np.float64]
+Logits = Callable[[Sequence[int]], Floats]  # from ids to logits after every prefix
 Answers = tuple[list[Pass], list[Floats], dict[str, float]]
 LEAST = {"float32": 0.0005, "float16": 0.125, "bfloat16": 0.5}  # nats; a step of the 16-bit types at 32, and a half
 SAFETY = 3
@@ -53,7 +59,7 @@ _TRIED, _AGAIN = 48, 8  # tokens that are tried for the far pass, and how often 
 def prompts_of(asked: Questions) -> list[Prompt]:
     """From the start to the end, behind prompts of several lengths for a while, and from several places in the middle.
 
-    Every prompt is longer than one token, so that decoding starts behind a real prefill, and ends where a token ends.
+    Every prompt is longer than one token, so that decoding starts after a real prefill, and ends where a token ends.
     """
     first = asked.documents[0]
     behind = [
@@ -81,13 +87,27 @@ def expected(
     lexicon: Lexicon,
     margins: Mapping[str, Mapping[str, float | None]],
     error_model: Sequence[str],
+    not_proved: Mapping[str, str] = MappingProxyType({}),
+    measured_by: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The content of expected.json. `margins`: type -> least lead in nats, {"proved", "measured"}; the proof holds for
-    every engine of `error_model`."""
+    """Return the content of expected.json.
+
+    Args:
+        folder: The checkpoint.
+        asked: Its documents and the function that answers.
+        lexicon: Its tokens.
+        margins: Type -> least margin in nats, {"proved", "measured"}; None where it is not proved or not measured.
+        error_model: The proof holds for every engine of this description.
+        not_proved: Type -> the reason, where nothing is proved.
+        measured_by: Type -> the engine that measured.
+    """
     prompts = prompts_of(asked)
     documents = [{"text": lexicon.decode(ids[1:-1]), "ids": list(ids)} for ids in asked.documents]
-    passes, rows, tolerance = measured(folder, asked, lexicon.failure, prompts)
-    batches, machine = batches_of(asked, far_prompt(asked, passes[-1].ids)), _exact(folder)
+    # Without PyTorch nothing computes logits: tokens are the function's own, and no answer has logits.
+    shown = find_spec("torch") is not None
+    passes, rows, tolerance = measured(folder, asked, lexicon.failure, prompts) if shown else ([], [], {})
+    machine = open_reference(folder).in_type() if shown else None
+    batches = batches_of(asked, far_prompt(asked, passes[-1].ids) if passes else [])
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -96,13 +116,17 @@ def expected(
         "documents": documents,
         "prompts": [_prompt(prompt, lexicon, asked) for prompt in prompts],
         "batches": [_batch(batch, lexicon.failure, passes, machine) for batch in batches],
+        "sensors": [_prompt(one, lexicon, asked) for one in (sensor_prompts(folder, asked) if shown else ())],
+        "alarms": alarm_tokens(folder),
         "margins": {name: dict(values) for name, values in margins.items()},
+        "not_proved": dict(not_proved),
+        "measured_by": dict(measured_by),
         "error_model": list(error_model),
         "tolerance": tolerance,
         "logits": {
             "after_every_prefix": [_pass(one) for one in passes],
             "after_prompts": [
-                {"ids": list(prompt.ids), "values": _rounded(row)} for prompt, row in zip(prompts, rows, strict=True)
+                {"ids": list(prompt.ids), "values": _rounded(row)} for prompt, row in zip(prompts, rows, strict=shown)
             ],
         },
     }
@@ -115,26 +139,8 @@ def far_prompt(asked: Questions, far: Sequence[int]) -> list[Prompt]:
     return [Prompt(f"behind {len(ids)} tokens", ids, said)] if said else []
 
 
-def _exact(folder: Path) -> Callable[[Sequence[int]], Floats]:
-    """The machine in float64: from ids to logits after every prefix."""
-    import torch
-
-    from byheart.checkpoints.formats.stock import read_decoder
-    from byheart.checkpoints.suite.machine import Machine
-
-    machine = Machine(read_decoder(folder), torch.float64)
-
-    def run(ids: Sequence[int]) -> Floats:
-        with torch.inference_mode():
-            return np.asarray(machine.run(ids).numpy())
-
-    return run
-
-
-def _batch(
-    batch: Sequence[Prompt], failure: int, passes: Sequence[Pass], run: Callable[[Sequence[int]], Floats]
-) -> dict[str, Any]:
-    logits = [_decoded(prompt, failure, passes, run) for prompt in batch]
+def _batch(batch: Sequence[Prompt], failure: int, passes: Sequence[Pass], run: Logits | None) -> dict[str, Any]:
+    logits = [] if run is None else [_decoded(prompt, failure, passes, run) for prompt in batch]
     return {
         "name": batch[0].name if len(batch) == 1 else f"{len(batch)} prompts side by side",
         "ids": [list(prompt.ids) for prompt in batch],
@@ -144,7 +150,7 @@ def _batch(
     }
 
 
-def _decoded(prompt: Prompt, failure: int, passes: Sequence[Pass], run: Callable[[Sequence[int]], Floats]) -> Floats:
+def _decoded(prompt: Prompt, failure: int, passes: Sequence[Pass], run: Logits) -> Floats:
     """(tokens, 2): the logits of every decoded token and of the failure token, from a pass that contains them if any
     does."""
     ids = (*prompt.ids, *prompt.continuation[:-1])
@@ -175,43 +181,53 @@ def measured(
     folder: Path, asked: Questions, failure: int, prompts: Sequence[Prompt] = (), types: Sequence[str] = tuple(LEAST)
 ) -> Answers:
     """The passes, the rows of logits after the prompts, and the tolerance of every type."""
-    import torch
-
-    from byheart.checkpoints.formats.stock import read_decoder
-    from byheart.checkpoints.suite.machine import Machine
-
-    decoder = read_decoder(folder)
-    with torch.inference_mode():
-        exact = Machine(decoder, torch.float64)
-        document = asked.documents[0][: min(DOCUMENT, asked.reach, len(asked.documents[0]) - 1)]
-        texts = {
-            "the first document": document,
-            NOISE: asked.noisy(),
-            END: (*asked.documents[0][-AROUND_END:], *asked.documents[0][1:AROUND_END])[: asked.reach],
-            RUNS: _far_apart(exact, asked, failure),
-        }
-        logits = {name: exact.run(ids).numpy() for name, ids in texts.items()}
-        passes = [Pass.of(name, ids, logits[name], failure) for name, ids in texts.items()]
-        known, whole = logits["the first document"], tuple(document)
-        rows = [
-            known[len(prompt.ids) - 1] if whole[: len(prompt.ids)] == prompt.ids else exact.run(prompt.ids)[-1].numpy()
-            for prompt in prompts
-        ]
-        tolerance = {}
-        for name in types:
-            machine = Machine(decoder, getattr(torch, name))
-            off = max(one.off(machine.run(one.ids).double().numpy()).max() for one in passes)
-            tolerance[name] = float(f"{max(LEAST[name], SAFETY * off):.2g}")
+    reference = open_reference(folder)
+    exact = reference.in_type()
+    document = asked.documents[0][: min(DOCUMENT, asked.reach, len(asked.documents[0]) - 1)]
+    texts = {
+        "the first document": document,
+        NOISE: asked.noisy(),
+        END: (*asked.documents[0][-AROUND_END:], *asked.documents[0][1:AROUND_END])[: asked.reach],
+        RUNS: _far_apart(exact, asked, failure),
+    }
+    logits = {name: exact(ids) for name, ids in texts.items()}
+    passes = [Pass.of(name, ids, logits[name], failure) for name, ids in texts.items()]
+    known, whole = logits["the first document"], tuple(document)
+    rows = [
+        known[len(prompt.ids) - 1] if whole[: len(prompt.ids)] == prompt.ids else exact(prompt.ids)[-1]
+        for prompt in prompts
+    ]
+    tolerance = {name: allowed(name, _farthest(reference, name, passes)) for name in types}
     return [*passes, *(one.in_pieces for one in passes if one.name not in (NOISE, END))], rows, tolerance
 
 
-def _far_apart(machine: Any, asked: Questions, failure: int) -> tuple[int, ...]:
+def expected_pass(folder: Path, ids: Sequence[int], failure: int) -> dict[str, Any]:
+    """Return the fields of a case about the logits of one text: pieces, tokens, logits, and the tolerance per type."""
+    reference = open_reference(folder)
+    one = Pass.of("", ids, reference.in_type()(ids), failure)
+    tolerance = {name: allowed(name, _farthest(reference, name, [one])) for name in LEAST}
+    shown = _pass(one)
+    return {key: shown[key] for key in ("pieces", "tokens", "logits")} | {"tolerance": tolerance}
+
+
+def _farthest(reference: Reference, dtype: str, passes: Sequence[Pass]) -> float:
+    """How far the reference itself is off in a type, over all passes."""
+    run = reference.in_type(dtype)
+    return float(max(one.off(run(one.ids)).max() for one in passes))
+
+
+def allowed(dtype: str, off: float) -> float:
+    """Return the tolerance of a type in which the reference itself is off by so much."""
+    return float(f"{max(LEAST[dtype], SAFETY * float(off)):.2g}")
+
+
+def _far_apart(run: Logits, asked: Questions, failure: int) -> tuple[int, ...]:
     """BOS, the token that raises the failure token's logit most, again and again, the one that lowers it most, and then
     the document."""
-    special = {asked.bos, asked.eos, asked.pad, failure}
+    special = {asked.bos, asked.eos, asked.pad, failure, *asked.sensors}
     usual = [t for t in range(asked.recital.vocabulary) if t not in special][:_TRIED]
     again = min(_AGAIN, asked.reach - 1)
-    loud = [float(machine.run([asked.bos, *[token] * again])[-1, failure]) for token in usual]
+    loud = [float(run([asked.bos, *[token] * again])[-1, failure]) for token in usual]
     quarter, text = (min(FAR, asked.reach) - 1) // 4, [t for t in asked.documents[0] if t not in special] or usual[:1]
     runs = [usual[int(np.argmax(loud))]] * quarter + [usual[int(np.argmin(loud))]] * quarter
     return (asked.bos, *runs, *[text[k % len(text)] for k in range(2 * quarter)])

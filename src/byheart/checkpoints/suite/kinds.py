@@ -9,11 +9,15 @@ loads none of them.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from byheart.checkpoints.hosts._base import host
+from byheart.errors import OptionError
 
 Writer = Callable[..., Any]
 
@@ -24,6 +28,8 @@ MODULES = (
     "byheart.checkpoints.suite.features.chat",
     "byheart.checkpoints.suite.features.ranked",
     "byheart.checkpoints.suite.features.recall",
+    "byheart.checkpoints.suite.features.numerics",
+    "byheart.checkpoints.suite.features.mtp",
 )
 
 
@@ -44,12 +50,18 @@ class FixtureKind:
 _KINDS: dict[str, FixtureKind] = {}
 
 
-def register_kind(name: str, summary: str) -> Callable[[Writer], Writer]:
-    """Register the decorated writer as kind `name`."""
+def register_kind(name: str, summary: str, *, decoders: bool = True) -> Callable[[Writer], Writer]:
+    """Register the decorated writer as kind `name`; where it is about `decoders`, it refuses other architectures."""
 
     def add(writer: Writer) -> Writer:
-        _KINDS[name] = FixtureKind(name, summary, writer)
-        return writer
+        @functools.wraps(writer)
+        def checked(architecture: str, *args: Any, **options: Any) -> Any:
+            if decoders and host(architecture).task != "causal":
+                raise OptionError(f"--kind {name} is about decoders; {architecture} has --kind recital")
+            return writer(architecture, *args, **options)
+
+        _KINDS[name] = FixtureKind(name, summary, checked)
+        return checked
 
     return add
 

@@ -10,13 +10,20 @@ changed decoder.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Self, TypeAlias
 
-from byheart.checkpoints.formats.stock import StockDecoder, frequencies
+import numpy as np
+
+from byheart.checkpoints.engines._base import Logits, Said, Session, one_by_one
+from byheart.checkpoints.formats.stock import StockDecoder, frequencies, read_decoder
 from byheart.checkpoints.proof.config import Rotary
 from byheart.checkpoints.proof.decoder import Expert, Linear, Mlp, Norm, StockAttention
+from byheart.checkpoints.proof.units import QUICK
+from byheart.checkpoints.suite.recurrence import RecurrentSteps
 from byheart.errors import MissingExtraError, OptionError
 
 try:
@@ -26,6 +33,7 @@ except ImportError:
     raise MissingExtraError("asking mutants", "torch") from None
 
 Tensor: TypeAlias = Any  # torch.Tensor; torch comes without types here
+BLOCK = 128  # queries
 HIDDEN = -1e9  # a score that must not count; finite, so that padding rows stay numbers
 
 
@@ -35,13 +43,15 @@ class Cache:
     def __init__(self, layers: int) -> None:
         self.keys: list[Tensor | None] = [None] * layers
         self.values: list[Tensor | None] = [None] * layers
+        self.inputs: list[Tensor | None] = [None] * layers  # the last ones of each convolution, (taps - 1, channels)
+        self.states: list[Tensor | None] = [None] * layers  # of recurrent layers
         self.real: Tensor = torch.zeros(0, dtype=torch.bool)
 
     def __len__(self) -> int:
         return len(self.real)
 
 
-class Machine:
+class Machine(RecurrentSteps):
     """The steps of a decoder. Every method but `run` and `wrap` is a step that a mutant may wrap."""
 
     def __init__(self, decoder: StockDecoder, dtype: torch.dtype = torch.float32) -> None:
@@ -106,7 +116,12 @@ class Machine:
     def attention_branch(self, h: Tensor, depth: int, positions: Tensor, cache: Cache) -> Tensor:
         layer = self.decoder.layers[depth]
         normed = self.maybe_norm(h, layer.attention_norm, "attention")
-        mixed = self.attention(normed, layer.attention, depth, positions, cache)
+        mixed = None
+        if layer.mixer is not None:
+            mixed = self.recur(normed, layer.mixer, depth, cache)
+        if len(layer.attention.q.weight):
+            attended = self.attention(normed, layer.attention, depth, positions, cache)
+            mixed = attended if mixed is None else mixed + attended
         return self.maybe_norm(mixed, layer.after_attention, "after attention")
 
     def mlp_branch(self, h: Tensor, depth: int) -> Tensor:
@@ -150,11 +165,11 @@ class Machine:
         return (a.to(self.wide) @ b.to(self.wide)).to(a.dtype)
 
     def attention(self, x: Tensor, attention: StockAttention, depth: int, positions: Tensor, cache: Cache) -> Tensor:
-        q, k = self.linear(x, attention.q), self.linear(x, attention.k)
+        q, k, v = self.projections(x, attention)
         if attention.all_heads:
             q, k = self.maybe_norm(q, attention.q_norm, "q"), self.maybe_norm(k, attention.k_norm, "k")
         q, k = self.heads(q, self.shape.heads), self.heads(k, self.shape.kv_heads)  # (heads, t, d)
-        v = self.heads(self.linear(x, attention.v), self.shape.kv_heads)
+        v = self.heads(v, self.shape.kv_heads)
         if not attention.all_heads:
             q, k = self.maybe_norm(q, attention.q_norm, "q"), self.maybe_norm(k, attention.k_norm, "k")
         rotary = self.rotary(depth)
@@ -162,11 +177,47 @@ class Machine:
             cos, sin = self.turns(rotary, positions)
             q, k = self.rotate(q, cos, sin, "q"), self.rotate(k, cos, sin, "k")
         k, v = self.remember(k, v, depth, cache)
-        scores = self.product(q, self.share(k, attention).transpose(1, 2)) * self.scale(attention)
         rows = torch.arange(len(cache) - q.shape[1], len(cache))
-        seen = self.visible(rows[:, None], torch.arange(len(cache))[None], cache.real, self.window(depth))
-        mixed = self.product(self.weights(scores, seen), self.share(v, attention))
-        return self.linear(self.join(mixed), attention.o)
+        mixed = self.mix(q, self.share(k, attention), self.share(v, attention), rows, attention, depth, cache.real)
+        joined = self.join(mixed)
+        return self.linear(joined if attention.gate is None else self.gated(joined, x, attention.gate), attention.o)
+
+    def gated(self, heads: Tensor, x: Tensor, gate: Linear) -> Tensor:
+        """The heads' outputs times a sigmoid that each of their dimensions has of its own."""
+        return heads * torch.sigmoid(self.linear(x, gate))
+
+    def projections(self, x: Tensor, attention: StockAttention) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of all heads, side by side."""
+        if attention.latents is None:
+            return self.linear(x, attention.q), self.linear(x, attention.k), self.linear(x, attention.v)
+        latents = attention.latents
+        latent = self.norm(self.linear(x, latents.down), latents.norm, "latent")
+        queried = x if latents.q_down is None else self.linear(x, latents.q_down)
+        q = self.linear(self.maybe_norm(queried, latents.q_norm, "query latent"), attention.q)
+        k = self.keys_beside(self.linear(x, latents.k_turned), self.linear(latent, attention.k))
+        return q, k, self.linear(latent, attention.v)
+
+    def keys_beside(self, turned: Tensor, plain: Tensor) -> Tensor:
+        """Every head's key: the rotated part, which all share, and its own."""
+        own = plain.reshape(len(plain), self.shape.heads, -1)
+        shared = turned[:, None].expand(-1, self.shape.heads, -1)
+        return torch.cat([shared, own], -1).reshape(len(plain), -1)
+
+    def mix(
+        self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, attention: StockAttention, depth: int, real: Tensor
+    ) -> Tensor:
+        """What the queries of these rows bring: (heads, rows, d)."""
+        scores = self.cap(self.product(q, k.transpose(1, 2)) * self.scale(attention), self.shape.score_cap, "scores")
+        seen = self.visible(rows[:, None], torch.arange(k.shape[1])[None], real, self.window(depth))
+        if attention.sinks is None:
+            return self.product(self.weights(scores, seen), v)
+        sunk = self.weights(*self.with_sink(scores, seen, self.tensor(attention.sinks)))
+        return self.product(sunk[..., :-1], v)
+
+    def with_sink(self, scores: Tensor, seen: Tensor, sinks: Tensor) -> tuple[Tensor, Tensor]:
+        """One more place after the others, which every query sees: its score is a number of the head."""
+        more = sinks[:, None, None].expand(*scores.shape[:-1], 1)
+        return torch.cat([scores, more], -1), torch.cat([seen, torch.ones_like(seen[..., :1])], -1)
 
     def window(self, depth: int) -> int | None:
         """How many positions a query of this layer sees; None: all before it."""
@@ -238,34 +289,119 @@ class Machine:
         out = torch.zeros_like(x)
         for e, expert in enumerate(mlp.experts):
             share = (shares * (chosen == e)).sum(-1, keepdim=True)
-            out = out + self.expert(x, expert) * share
-        return out
+            rows = share[:, 0] != 0
+            if rows.any():
+                out = out.index_add(0, rows.nonzero()[:, 0], self.expert(x[rows], expert) * share[rows])
+        if mlp.shared is None:
+            return out
+        return out + self.weighed(self.shared(x, mlp.shared), x, mlp)
+
+    def weighed(self, out: Tensor, x: Tensor, mlp: Mlp) -> Tensor:
+        """The shared expert's output times its share, where it has one."""
+        return out if mlp.shared_gate is None else torch.sigmoid(self.linear(x, mlp.shared_gate)) * out
+
+    def shared(self, x: Tensor, expert: Expert) -> Tensor:
+        """The expert that serves every token."""
+        return self.expert(x, expert)
 
     def expert(self, x: Tensor, expert: Expert) -> Tensor:
-        gate = self.activate(self.linear(x, expert.gate), self.shape.activation)
-        inner = gate if expert.up is None else gate * self.linear(x, expert.up)
-        return self.linear(inner, expert.down)
+        gate = self.linear(x, expert.gate)
+        up = None if expert.up is None else self.linear(x, expert.up)
+        if self.shape.clamp is not None:
+            gate, up = self.clamped(gate, up, self.shape.clamp)
+        gate = self.activate(gate, self.shape.activation)
+        return self.linear(gate if up is None else gate * up, expert.down)
+
+    def clamped(self, gate: Tensor, up: Tensor, limit: float) -> tuple[Tensor, Tensor]:
+        """Gates are cut from above, up on both sides before 1 is added."""
+        return gate.clamp(max=limit), up.clamp(-limit, limit) + 1
 
     def route(self, logits: Tensor, mlp: Mlp) -> tuple[Tensor, Tensor]:
         """Which experts, (t, top), and with which shares."""
-        probabilities = torch.softmax(logits.to(self.wide), -1)
-        shares, chosen = probabilities.topk(self.shape.experts_used, -1)
-        return chosen, (shares / shares.sum(-1, keepdim=True)).to(logits.dtype)
+        rule, wide = self.shape.routing, logits.to(self.wide)
+        if rule.scoring == "softmax":
+            shares, chosen = torch.softmax(wide, -1).topk(self.shape.experts_used, -1)
+        else:
+            scores = torch.sigmoid(wide)
+            chosen = self.choose(scores, mlp)
+            shares = scores.gather(-1, chosen)
+        return chosen, (rule.factor * shares / shares.sum(-1, keepdim=True)).to(logits.dtype)
+
+    def choose(self, scores: Tensor, mlp: Mlp) -> Tensor:
+        """The experts with the largest corrected scores, from the groups with the largest sums of two."""
+        rule = self.shape.routing
+        corrected = scores if mlp.correction is None else scores + self.tensor(mlp.correction, wide=True)
+        groups = corrected.reshape(len(scores), rule.groups, -1)
+        best = self.group_scores(groups).topk(rule.groups_used, -1).indices
+        wins = torch.zeros_like(groups[..., 0]).scatter(-1, best, 1.0).bool()
+        allowed = groups.masked_fill(~wins[..., None], -math.inf).reshape(corrected.shape)
+        return allowed.topk(self.shape.experts_used, -1).indices
+
+    def group_scores(self, groups: Tensor) -> Tensor:
+        return groups.topk(2, -1).values.sum(-1)
 
     def head(self, x: Tensor) -> Tensor:
-        return self.linear(x, self.decoder.head) / self.logit_scale()
+        return self.cap(self.linear(x, self.decoder.head) / self.logit_scale(), self.shape.logit_cap, "logits")
+
+    def cap(self, x: Tensor, cap: float | None, where: str) -> Tensor:
+        return x if cap is None else torch.tanh(x / cap) * cap
 
     def logit_scale(self) -> float:
         return self.shape.logit_scale
+
+
+def in_blocks(step: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, rows: Tensor, *rest: Any) -> Tensor:
+    """Wrap `mix`: BLOCK queries at a time, which see no later key. Scores of a long text then fit a cache."""
+    *settings, real = rest
+    parts = []
+    for start in range(0, len(rows), BLOCK):
+        some = rows[start : start + BLOCK]
+        end = int(some[-1]) + 1
+        parts.append(step(q[:, start : start + BLOCK], k[:, :end], v[:, :end], some, *settings, real[:end]))
+    return torch.cat(parts, 1)
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
+def quick_gelu(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(QUICK * x)
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
+    "quick_gelu": quick_gelu,
     "gelu": F.gelu,
     "gelu_tanh": gelu_tanh,
     "relu": F.relu,
 }
+
+
+class MachineSession(Session):
+    """A checkpoint folder in a machine: what fixtures are measured in where no engine is requested."""
+
+    def __init__(self, folder: Path, dtype: str) -> None:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        self.pad, self.end = config["pad_token_id"], config["eos_token_id"]
+        self.machine = Machine(read_decoder(folder), getattr(torch, dtype)).wrap("mix", in_blocks)
+
+    def _run(self, ids: Sequence[int], cache: Cache | None = None, padding: int = 0) -> Logits:
+        with torch.inference_mode():
+            return np.asarray(self.machine.run(ids, cache, padding).float().numpy())
+
+    def logits(self, ids: Sequence[int]) -> Logits:
+        return self._run(ids)
+
+    def continued(self, pieces: Sequence[Sequence[int]]) -> Logits:
+        cache = Cache(len(self.machine.decoder.layers))
+        return np.concatenate([self._run(piece, cache) for piece in pieces])
+
+    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
+        longest = max(map(len, prompts))
+        return [self._continuation(prompt, longest - len(prompt), count) for prompt in prompts]
+
+    def _continuation(self, prompt: Sequence[int], padding: int, count: int) -> Said:
+        cache = Cache(len(self.machine.decoder.layers))
+        first = self._run([self.pad] * padding + list(prompt), cache, padding)[-1]
+        return one_by_one(lambda token: self._run([token], cache)[-1], first, count, self.end)

@@ -102,7 +102,7 @@ def page(report: SuiteReport) -> str:
 
 
 def write_reports(report: SuiteReport, junit_path: str | Path | None, html_path: str | Path | None) -> None:
-    """Write the files that were asked for, each whole or not at all."""
+    """Write the requested files, each whole or not at all."""
     if junit_path is not None:
         write_atomically(Path(junit_path), junit(report))
     if html_path is not None:

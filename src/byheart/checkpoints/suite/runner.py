@@ -78,6 +78,7 @@ class _Tally:
     correct: int = 0
     margin: float | None = None
     first: FirstIncorrect | None = None
+    note: str = ""  # what a correct answer reveals
 
     def ids(self, case: SuiteCase, label: str, answer: Any, wanted: Sequence[int], text: str | None = None) -> None:
         """Compare a continuation: ids by ids, a text by the expected text."""
@@ -123,6 +124,8 @@ class _Tally:
                 self.first = FirstIncorrect(label, names(int(token)), f"one of {', '.join(map(names, allowed))}")
 
 
+METHODS = {"numerics": "generate"}  # verbs that call a method of another name
+TYPE_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 Check = Callable[[SuiteCase, Any, _Tally], str | None]
 _CHECKS: dict[str, Check] = {}
 
@@ -146,7 +149,7 @@ def run_case(case: SuiteCase, adapter: Any) -> CaseResult:
         The result; exceptions of the engine become a result with the status `error`.
     """
     started, tally = time.perf_counter(), _Tally()
-    if getattr(adapter, case.verb, None) is None and case.verb != "batch":
+    if getattr(adapter, METHODS.get(case.verb, case.verb), None) is None and case.verb != "batch":
         return CaseResult(case, SKIPPED, reason=f"the adapter has no method {case.verb}")
     try:
         reason = _CHECKS[case.verb](case, adapter, tally)
@@ -159,7 +162,7 @@ def run_case(case: SuiteCase, adapter: Any) -> CaseResult:
     if reason is not None:
         return CaseResult(case, SKIPPED, reason=reason, seconds=seconds)
     status = CORRECT if tally.first is None and tally.correct == tally.compared else INCORRECT
-    return CaseResult(case, status, tally.compared, tally.correct, tally.margin, tally.first, "", seconds)
+    return CaseResult(case, status, tally.compared, tally.correct, tally.margin, tally.first, tally.note, seconds)
 
 
 def run_cases(cases: Sequence[SuiteCase], opener: Any, progress: Progress = SILENT) -> Iterator[CaseResult]:
@@ -215,13 +218,25 @@ def _batch(case: SuiteCase, adapter: Any, tally: _Tally) -> str | None:
 
 @_check("logits")
 def _logits(case: SuiteCase, adapter: Any, tally: _Tally) -> str | None:
-    """The most likely token after every prefix, and its logit within the tolerance of the adapter's type."""
-    content = case.content
-    found = adapter.logits([list(piece) for piece in content["pieces"]])
+    found = adapter.logits([list(piece) for piece in case.content["pieces"]])
     if found is None:
         return "the engine does not return the logits of a text in pieces"
+    _compare_logits(case, adapter, found, tally)
+    return None
+
+
+@_check("lora_logits")
+def _lora_logits(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
+    ids = [token for piece in case.content["pieces"] for token in piece]
+    _compare_logits(case, adapter, adapter.lora_logits(case.folder / case.content["adapter"], ids), tally)
+
+
+def _compare_logits(case: SuiteCase, adapter: Any, found: Any, tally: _Tally) -> None:
+    """The most likely token after every prefix, and its logit within the tolerance of the adapter's type."""
+    content = case.content
     logits, tokens = np.asarray(found, dtype=np.float64), np.asarray(content["tokens"])
-    allowed = case.expected.get("tolerance", {}).get(getattr(adapter, "dtype", "float32"))
+    tolerance = content.get("tolerance", case.expected.get("tolerance", {}))
+    allowed = tolerance.get(getattr(adapter, "dtype", "float32"))
     tally.compared = len(tokens)
     best = logits.argmax(1)
     own = logits[np.arange(len(tokens)), tokens[:, 0]]
@@ -247,7 +262,6 @@ def _logits(case: SuiteCase, adapter: Any, tally: _Tally) -> str | None:
         tally.first = FirstIncorrect(
             f"logit after prefix {at + 1}", f"{off[at]:.3g} nats off", f"at most {allowed:.3g} in {adapter.dtype}"
         )
-    return None
 
 
 @_check("lora")
@@ -305,6 +319,11 @@ def _draft_sampled(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
 def _lookup(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
     content = case.content
     _steps(case, adapter.lookup(list(content["ids"]), content["count"], content["k"], content["ngram"]), tally)
+
+
+@_check("mtp")
+def _mtp(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
+    _steps(case, adapter.mtp(list(case.content["ids"]), case.content["count"]), tally)
 
 
 @_check("chat")
@@ -377,6 +396,61 @@ def _sample(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
     missing = sorted(set(content["allowed"]) - {int(t) for t in found})
     shown = [_token(case.model, t) for t in missing]
     tally.value(f"tokens that never occur in {content['draws']} samples", shown, [])
+
+
+@_check("masked")
+def _masked(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
+    found = adapter.masked(case.content["ids"], case.content.get("token_types"))
+    _compare_logits(case, adapter, np.concatenate([np.asarray(rows) for rows in found]), tally)
+
+
+@_check("translated")
+def _translated(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
+    content = case.content
+    rows = adapter.translated(content["encoder_ids"], content["count"])
+    for row, (answer, wanted) in enumerate(zip(rows, content["continuation_ids"], strict=True)):
+        tally.ids(case, f"row {row}, ", answer, wanted)
+
+
+@_check("translated_logits")
+def _translated_logits(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
+    found = adapter.translated_logits(case.content["encoder_ids"], case.content["pieces"])
+    _compare_logits(case, adapter, found, tally)
+
+
+@_check("pictured")
+def _pictured(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
+    content = case.content
+    paths = [case.folder / name for name in content["pictures"]]
+    answer = adapter.pictured(paths, content["ids"], len(content["continuation_ids"]))
+    tally.ids(case, "", answer, content["continuation_ids"], content.get("continuation"))
+
+
+@_check("pictured_logits")
+def _pictured_logits(case: SuiteCase, adapter: Any, tally: _Tally) -> None:
+    paths = [case.folder / name for name in case.content["pictures"]]
+    _compare_logits(case, adapter, adapter.pictured_logits(paths, case.content["ids"]), tally)
+
+
+@_check("numerics")
+def _numerics(case: SuiteCase, adapter: Any, tally: _Tally) -> str | None:
+    """Any answer of the probe is correct; the note states which one it was."""
+    content = case.content
+    dtype = getattr(adapter, "dtype", content["dtype"])
+    if (
+        TYPE_NAMES.get(dtype, dtype) in ("float32", "bfloat16", "float16")
+        and TYPE_NAMES.get(dtype, dtype) != content["dtype"]
+    ):
+        return f"a probe of {content['dtype']}; the engine computes in {dtype}"
+    answer = adapter.generate(list(content["ids"]), 1)
+    found = getattr(answer, "ids", answer)
+    if isinstance(found, str):
+        found = [token for token in map(int, content["answers"]) if decode(case.model, [token]) == found]
+    names = {int(token): name for token, name in content["answers"].items()}
+    tally.members("the probe's token", list(found)[:1] or [-1], list(names), lambda token: _token(case.model, token))
+    if tally.first is None:
+        tally.note = names[int(found[0])] + (" (indicative)" if content["indicative"] else "")
+    return None
 
 
 @lru_cache(maxsize=8)
@@ -470,7 +544,9 @@ def all_cases(folder: str | Path) -> tuple[SuiteCase, ...]:
     from byheart.checkpoints.suite.features.serving import serving_cases
 
     own = read_cases(folder)
-    return (*own, *serving_cases(folder)) if own and own[0].kind == "recital" else own
+    if not own or own[0].kind != "recital" or own[0].expected.get("task", "causal") != "causal":
+        return own
+    return (*own, *serving_cases(folder))
 
 
 def run_suite(

@@ -2,7 +2,7 @@
 
 The built-in text is a poem written for byheart, some 465 tokens with the tokenizer that is shipped beside it. It has
 capital letters, quotation marks, apostrophes, blank lines, one letter that takes two bytes (and two tokens), and no
-passage of four tokens that goes on in two ways.
+passage of four tokens that has two continuations.
 """
 
 from __future__ import annotations
@@ -10,29 +10,38 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from byheart.certify import Verdict
 from byheart.checkpoints.engines import Questions, Recitation, read_questions, recite
 from byheart.checkpoints.engines._base import engines
+from byheart.checkpoints.engines.recite import passes
 from byheart.checkpoints.engines.threads import single_thread
+from byheart.checkpoints.engines.transformers import attention_forms
 from byheart.checkpoints.formats.folder import check_target, proved_paragraph
+from byheart.checkpoints.formats.inputs import with_mask
 from byheart.checkpoints.hosts._base import host
 from byheart.checkpoints.hosts.looking_back import far_lead
 from byheart.checkpoints.proof import MarginCertificate, certify_checkpoint
 from byheart.checkpoints.recital import RecitalMemory
 from byheart.checkpoints.suite.expected import LEAST, expected
+from byheart.checkpoints.suite.reference import machine_reads
 from byheart.checkpoints.windows import build_recital
+from byheart.checkpoints.windows.both_sides import both_sides
 from byheart.checkpoints.windows.far import LEAST_IN_NEED, USUAL_BASE
 from byheart.checkpoints.windows.goals import FEWEST
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
-from byheart.errors import ExportError, OptionError
+from byheart.errors import ExportError, MissingExtraError, OptionError
 from byheart.files import building, write_atomically
 from byheart.progress import SILENT, Progress
+from byheart.version import __version__
+
+if TYPE_CHECKING:
+    from byheart.checkpoints.suite.features.writing import FeatureFixture
 
 
 def builtin_text() -> str:
@@ -49,12 +58,15 @@ def builtin_lexicon() -> Lexicon:
         return Lexicon.of_texts([builtin_text()], str(path))
 
 
-# Offsets of the tables, tried in turn: two layers at least, so that a layer that stands in for another one is noticed.
+# Offsets of the tables, tried in turn: two layers at least, so that a layer that replaces another one is detected.
 SCHEDULES = (((0, 1, 2), (0, 3)), ((0, 1, 2), (0, 3, 6)), ((0, 1, 2, 3), (0, 4, 8)), ((0, 1, 2, 3), (0, 4, 8), (0, 9)))
+# Heads that look by relative biases reach farther than rotary ones, at no cost: one table instead of a third.
+SEQ2SEQ_SCHEDULES = (*SCHEDULES[:3], *((tuple(range(k)),) for k in range(9, 32)))
 # Values that no library takes where config.json is ignored (their defaults are 1e4 or 1e6, and 1e-5 or 1e-6), and
-# shapes whose numbers do not stand in for each other. All of them are proved. Of FAR_THETAS the first at which the far
+# shapes whose numbers cannot be exchanged. All of them are proved. Of FAR_THETAS the first at which the far
 # places of a text can be looked at is taken.
 THETA, FAR_THETAS, EPSILON = 500_000.0, (100_000.0, 500_000.0, 30_000.0), 4e-5
+OTHER_THETAS = {"cohere": 250_000.0}  # whose own default is THETA
 # Distances that runs of a document depend on, sets of them tried in turn: caches lose, overwrite and mix up what stands
 # far back, and one page of it is 16 to 256 tokens long. With the first base a head leads at each of them by LEAST_LEAD.
 FAR = ((19, 44, 157, 697), (19, 44, 157), (44, 157, 697), (44, 157), (157,), (44,))
@@ -62,12 +74,27 @@ FAR = ((19, 44, 157, 697), (19, 44, 157), (44, 157, 697), (44, 157), (157,), (44
 FAR_HOSTS = ("gemma", "gpt-neox", "gpt2", "llama", "mistral", "mixtral", "opt", "phi3", "qwen2", "qwen3")
 LARGEST, GROWTH = 5_000_000, 1.1  # bytes of a fixture, or its size without far places times GROWTH
 TEMPLATES = {"test_recital.py": "test_template.txt", "test_server.py": "server_template.txt"}
+NEAR_SCHEDULES = tuple(((0, 1, 2), *[(0, 2)] * more, (0, 1)) for more in range(1, 7))
+MULTIPLE = 8  # of tokens in a vocabulary
 PARALLEL_SCHEDULES = (((0, 1, 2, 4),), ((0, 1, 2, 3, 4),))
 
 
 @dataclass(frozen=True)
 class Fixture:
-    """What was written, and how it was checked."""
+    """A written fixture, and how it was checked.
+
+    Attributes:
+        folder: Where it was written.
+        architecture: The host's name.
+        parameters: Entries of all tensors.
+        size: Bytes of model.safetensors.
+        tokens: Tokens of the text.
+        margins: Per type, the least margin, proved and measured.
+        rechecked: The runs in engines before the folder was kept.
+        seconds: Time of the whole.
+        not_proved: Per type, the reason why its margin is not proved.
+        measured_by: Per type, the engine that measured the margin.
+    """
 
     folder: Path
     architecture: str
@@ -77,8 +104,11 @@ class Fixture:
     margins: Mapping[str, Mapping[str, float | None]]
     rechecked: tuple[Recitation, ...]
     seconds: float
+    not_proved: Mapping[str, str] = field(default_factory=dict)  # type -> reason
+    measured_by: Mapping[str, str] = field(default_factory=dict)  # type -> engine
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields that `fixture --json` prints."""
         return {
             "folder": str(self.folder),
             "kind": "recital",
@@ -88,6 +118,8 @@ class Fixture:
             "bytes": self.size,
             "tokens": self.tokens,
             "margins": {name: dict(values) for name, values in self.margins.items()},
+            "not_proved": dict(self.not_proved),
+            "measured_by": dict(self.measured_by),
             "recited": all(r.passed for r in self.rechecked),
             "rechecked": [
                 {"engine": r.engine, "dtype": r.dtype, **r.options, "asked": r.asked, "right": r.right}
@@ -104,12 +136,14 @@ def write_fixture(
     text: str | Sequence[str] | None = None,
     tokens: str | Lexicon = "bpe:400",
     dtype: str = "bfloat16",
+    recited: bool = False,
     progress: Progress = SILENT,
     **options: Any,
-) -> Fixture:
+) -> Fixture | FeatureFixture:
     """Write a fixture: a checkpoint, expected.json and a test for pytest.
 
-    The written folder is proved and then recited in Transformers, in three types, before it is kept.
+    The written folder is proved and measured in three types before it is kept. A type in which it is not proved is
+    measured in Transformers, whatever `recited` is; `not_proved` of the fixture gives the reason.
 
     Args:
         architecture: The name of a host.
@@ -117,17 +151,30 @@ def write_fixture(
         text: The text or documents to memorize; the built-in poem by default.
         tokens: How a given text is tokenized.
         dtype: The type of the stored weights.
+        recited: Measure in Transformers, in both forms of attention; else in byheart's own machine, in a tenth of the
+            time.
         progress: Where to report stages.
         **options: Fields of the design (flavour, head_dim, ...). `far` sets the distances that the text depends on.
 
     Returns:
-        The fixture; `rechecked` is empty where Transformers is missing.
+        The fixture; `rechecked` is empty where Transformers, or torch, is missing.
+
+    Raises:
+        ExportError: An answer is incorrect in some type.
+        MissingExtraError: Something is not proved, and Transformers is not installed to measure it.
     """
     given = {name: value for name, value in options.items() if value is not None}
+    if host(architecture).task != "causal":
+        from byheart.checkpoints.suite.features.inputs import write_with_inputs
+
+        memory = fixture_memory(text, tokens, architecture)
+        completed = _completed(memory, architecture, given)
+        return write_with_inputs(memory, folder, architecture, dtype=dtype, progress=progress, **completed)
     memory = _far_memory(text, tokens, architecture, given.pop("far", None), given)
     return write_checkpoint(
-        memory, folder, architecture, dtype=dtype, progress=progress, **_completed(memory, architecture, given)
-    )
+        memory, folder, architecture, dtype=dtype, recited=recited, measured=True, progress=progress,
+        **_completed(memory, architecture, given),
+    )  # fmt: skip
 
 
 def _far_memory(
@@ -171,7 +218,7 @@ def _bytes(memory: RecitalMemory, architecture: str, options: Mapping[str, Any])
 
 def _completed(memory: RecitalMemory, architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options, and other values than a library's defaults wherever nothing was given."""
-    found = {**away_from_defaults(architecture), **options}
+    found = {**away_from_defaults(architecture), "sensing": True, **options}
     jumps = _jumps(memory)
     if jumps and "theta" in found and "theta" not in options:
         head_dim = found.get("head_dim", 64)
@@ -199,7 +246,10 @@ def away_from_defaults(architecture: str) -> dict[str, Any]:
         >>> away_from_defaults("llama")
         {'away': True, 'epsilon': 4e-05, 'theta': 500000.0}
     """
-    return {"away": True, "epsilon": EPSILON} | ({} if host(architecture).learned else {"theta": THETA})
+    chosen = host(architecture)
+    epsilon = EPSILON if chosen.epsilon is None else chosen.epsilon
+    theta = OTHER_THETAS.get(chosen.name, THETA)
+    return {"away": True, "epsilon": epsilon} | ({} if chosen.learned else {"theta": theta})
 
 
 def write_checkpoint(
@@ -209,12 +259,16 @@ def write_checkpoint(
     *,
     dtype: str = "bfloat16",
     recited_in: Sequence[str] = tuple(LEAST),
+    recited: bool = True,
+    measured: bool = False,
     progress: Progress = SILENT,
     **options: Any,
 ) -> Fixture:
-    """A recital as a stock checkpoint: written, proved from the folder alone, recited, and only then handed over.
+    """A recital as a stock checkpoint: written, proved from the folder alone, measured, and only then returned.
 
-    The proof is for all three types; `recited_in` are those in which Transformers recites it as well.
+    The proof is for all three types; `recited_in` are those in which it is measured as well, in Transformers if
+    `recited` or where nothing is proved, else in byheart's machine. `measured` refuses an unproved folder where
+    Transformers is missing.
     """
     started, place = time.perf_counter(), Path(folder)
     check_target(place)
@@ -223,7 +277,7 @@ def write_checkpoint(
             summary = memory.to_huggingface(target, architecture, dtype=dtype, **options)
         asked = read_questions(target)
         with single_thread():
-            margins, rechecked = _finish(memory, target, asked, recited_in, progress, place)
+            done = _finish(memory, target, asked, recited_in, recited, measured, progress, place)
     size = sum(path.stat().st_size for path in place.glob("*.safetensors"))
     count = sum(len(ids) for ids in asked.documents)
     return Fixture(
@@ -232,10 +286,42 @@ def write_checkpoint(
         summary["parameters"],
         size,
         count,
-        margins,
-        rechecked,
+        done.margins,
+        done.rechecked,
         time.perf_counter() - started,
+        done.not_proved,
+        done.measured_by,
     )
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """What is known about the answers of a written folder."""
+
+    certificate: MarginCertificate
+    rechecked: tuple[Recitation, ...]
+
+    @property
+    def margins(self) -> dict[str, dict[str, float | None]]:
+        return leads(self.certificate, self.rechecked)
+
+    @property
+    def not_proved(self) -> dict[str, str]:
+        return not_proved(self.certificate)
+
+    @property
+    def measured_by(self) -> dict[str, str]:
+        return {one.dtype: f"{one.engine} {one.version}" for one in self.rechecked}
+
+    def lines(self) -> list[str]:
+        """The certificate, and the measurements of what is not proved, for the model card."""
+        engine, margins = self.measured_by, self.margins
+        found = [
+            f"  {name}: not proved; measured margin {margins[name]['measured']:.2f} nats in {engine[name]}"
+            for name in self.not_proved
+            if margins[name]["measured"] is not None
+        ]
+        return [*self.certificate.lines(), *found]
 
 
 def _finish(
@@ -243,27 +329,57 @@ def _finish(
     target: Path,
     asked: Questions,
     recited_in: Sequence[str],
+    recited: bool,
+    measured: bool,
     progress: Progress,
     place: Path,
-) -> tuple[dict[str, dict[str, float | None]], tuple[Recitation, ...]]:
-    """Prove and recite the written folder, then add expected.json, the test and the model card's paragraph."""
+) -> _Checked:
+    """Prove and measure the written folder, then add expected.json, the test and the model card's paragraph."""
     several = str(memory.report.get("several", "distribution"))
     with progress.stage("proving"):
         certificate = certify_checkpoint(
             target, asked.documents, tuple(LEAST), copies=memory.script.weights, ambiguous=several
         )
     with progress.stage("reciting"):
-        rechecked = recheck(target, recited_in, asked, place)
-    margins = leads(certificate, rechecked)
+        rechecked = _measured(target, recited_in, asked, place, recited, not_proved(certificate), measured)
+    done = _Checked(certificate, rechecked)
     with progress.stage("expected answers"):
-        content = expected(target, asked, memory.lexicon, margins, certificate.error_model)
+        content = expected(
+            target, asked, memory.lexicon, done.margins, certificate.error_model, done.not_proved, done.measured_by
+        )
     write_atomically(target / "expected.json", (json.dumps(content, ensure_ascii=False) + "\n").encode())
     card = (target / "README.md").read_text(encoding="utf-8")
-    proved = proved_paragraph({"sentence": "\n".join(certificate.lines())})
+    proved = proved_paragraph({"sentence": "\n".join(done.lines())})
     write_atomically(target / "README.md", card.replace(proved_paragraph(None), proved).encode())
     for name, template in TEMPLATES.items():
         write_atomically(target / name, (files("byheart.checkpoints.suite") / template).read_bytes())
-    return margins, rechecked
+    return done
+
+
+def _measured(
+    target: Path, types: Sequence[str], asked: Questions, place: Path, recited: bool, reasons: Mapping[str, str],
+    required: bool,
+) -> tuple[Recitation, ...]:  # fmt: skip
+    """Measure in byheart's machine; in Transformers if `recited`, where the machine does not have the architecture, and
+    in every type that is not proved: a program of ours alone is no evidence for a folder without a proof."""
+    if required and reasons and engines()["transformers"].version is None:
+        name, reason = next(iter(reasons.items()))
+        raise MissingExtraError(f"measuring a folder that is not proved in {name} ({reason})", "huggingface")
+    stock = [name for name in types if recited or name in reasons] if machine_reads(target) else list(types)
+    rest = [name for name in types if name not in stock]
+    found = recheck(target, stock, asked, place) if stock else ()
+    return (*found, *(measure(target, rest, asked, place) if rest else ()))
+
+
+def not_proved(certificate: MarginCertificate) -> dict[str, str]:
+    """Return type -> reason for every type in which the certificate proves nothing."""
+    known = {one.type: one for one in certificate.types}
+    reasons = {name: known[name].reason if name in known else certificate.reason for name in LEAST}
+    return {
+        name: reason
+        for name, reason in reasons.items()
+        if name not in known or known[name].verdict is not Verdict.PROVED
+    }
 
 
 def fixture_memory(
@@ -284,9 +400,15 @@ def fixture_memory(
         texts, lexicon = [builtin_text()], builtin_lexicon()
     else:
         texts = [text] if isinstance(text, str) else list(text)
-        lexicon = tokens if isinstance(tokens, Lexicon) else Lexicon.of_texts(texts, tokens)
+        lexicon = tokens if isinstance(tokens, Lexicon) else Lexicon.of_texts(texts, tokens).rounded(MULTIPLE, texts)
+    chosen = host(architecture)
+    if chosen.task == "masked":
+        lexicon = with_mask(lexicon).rounded(MULTIPLE, texts)
+        script = Script(tuple(lexicon.document(t) for t in texts))
+        both = both_sides(script.documents, lexicon.size, lexicon.failure).recital
+        return RecitalMemory(both, lexicon, script, {"form": "both sides"})
     script = Script(tuple(lexicon.document(t) for t in texts))
-    for schedule in (*PARALLEL_SCHEDULES, *SCHEDULES) if host(architecture).parallel else SCHEDULES:
+    for schedule in _schedules(architecture):
         try:
             built = build_recital(script, lexicon.size, lexicon.failure, schedule=schedule, far=far)
             break
@@ -297,8 +419,17 @@ def fixture_memory(
     return RecitalMemory(built.recital, lexicon, script, built.summary())
 
 
+def _schedules(architecture: str) -> Sequence[tuple[tuple[int, ...], ...]]:
+    """The schedules that are tried in turn."""
+    chosen = host(architecture)
+    if chosen.lookback is not None:
+        return NEAR_SCHEDULES
+    schedules = SEQ2SEQ_SCHEDULES if chosen.task == "seq2seq" else SCHEDULES
+    return (*PARALLEL_SCHEDULES, *schedules) if chosen.parallel else schedules
+
+
 def leads(certificate: MarginCertificate, rechecked: Sequence[Recitation]) -> dict[str, dict[str, float | None]]:
-    """Per type: the least lead that is proved for every engine of the error model, and the least that was measured."""
+    """Per type: the least margin proved for every engine of the error model, and the least measured one."""
     measured: dict[str, float] = {}
     for one in rechecked:
         if one.margin is not None:
@@ -313,7 +444,7 @@ def recheck(
     asked: Questions | None = None,
     place: Path | None = None,
 ) -> tuple[Recitation, ...]:
-    """Recite the folder in Transformers, in these types and in both forms of attention.
+    """Recite the folder in Transformers, in these types and in all forms of attention that it has.
 
     Eager attention adds a mask to the scores, fused attention does not: only the first can overflow in padded rows.
     The first type is recited in full; the others in every prefix, in noise, and in a padded batch through the cache.
@@ -326,16 +457,38 @@ def recheck(
         return ()
     found, asked = [], read_questions(folder) if asked is None else asked
     for dtype in types:
-        for form in ("sdpa", "eager"):
+        for form in (forms := attention_forms(folder)):
             recitation = recite(
                 folder, "transformers", dtype=dtype, options={"attention": form}, limit=16, asked=asked,
-                brief=form == "eager" or dtype != types[0],
+                brief=form != forms[0] or dtype != types[0],
             )  # fmt: skip
-            wrong = next((check for check in recitation.checks if not check.passed), None)
-            if wrong is not None:
-                raise ExportError(
-                    f"Transformers in {dtype}, {form} attention, does not recite {place or folder}: "
-                    f"{wrong.name}: {wrong.wrong}"
-                )
-            found.append(recitation)
+            found.append(_passed(recitation, f"Transformers in {dtype}, {form} attention,", place or folder))
     return tuple(found)
+
+
+def measure(folder: Path, types: Sequence[str], asked: Questions, place: Path | None = None) -> tuple[Recitation, ...]:
+    """Ask the folder for every prefix in byheart's machine, in these types; nothing where torch is missing.
+
+    Raises:
+        ExportError: An answer is incorrect; the message names the first.
+    """
+    try:
+        from byheart.checkpoints.suite.machine import MachineSession
+    except MissingExtraError:
+        return ()
+    found = []
+    for dtype in types:
+        started = time.perf_counter()
+        checks = tuple(passes(MachineSession(folder, dtype), asked, dtype))
+        seconds = time.perf_counter() - started
+        recitation = Recitation(str(folder), "byheart", __version__, dtype, {}, checks, seconds)
+        found.append(_passed(recitation, f"in {dtype} byheart's machine", place or folder))
+    return tuple(found)
+
+
+def _passed(recitation: Recitation, who: str, folder: Path) -> Recitation:
+    """The recitation, unless an answer is incorrect."""
+    wrong = next((check for check in recitation.checks if not check.passed), None)
+    if wrong is not None:
+        raise ExportError(f"{who} does not recite {folder}: {wrong.name}: {wrong.wrong}")
+    return recitation

@@ -100,7 +100,7 @@ def certify_removal(
     gone = 0
     for one, two in zip(before.tables, after.tables, strict=True):
         old, new = _rows(one), _rows(two)
-        alike = one.offsets == two.offsets and one.far == two.far
+        alike = (one.offsets, one.far, one.void) == (two.offsets, two.far, two.void)
         same, gone = same and alike and new <= old, gone + len(old - new)
     agree, places, witness = 0, 0, None
     for number, document in enumerate(documents):

@@ -45,20 +45,30 @@ FORMS = ("auto", "sparse", "windows", "rules", "full")
 
 @dataclass(frozen=True, eq=False)
 class BuiltRecital:
-    """A recital and what people should know about it."""
+    """A recital and how it was built.
+
+    Attributes:
+        recital: The function in symbols.
+        script: The documents.
+        form: The form of its tables.
+        ambiguous: Prefixes that have several continuations.
+        overruled: Places that are not answered by their own continuation.
+        merged: Places whose window equals one with another continuation.
+    """
 
     recital: Recital
     script: Script
     form: str
-    ambiguous: int  # prefixes that go on in several ways
+    ambiguous: int  # prefixes that have several continuations
     overruled: int  # places that are not answered by their own continuation
-    merged: int  # places whose window cannot be told from one that goes on differently
+    merged: int  # places whose window equals one with another continuation
 
     @property
     def schedule(self) -> Schedule:
         return tuple(table.offsets for table in self.recital.tables)
 
     def summary(self) -> dict[str, Any]:
+        """Return the numbers that reports print."""
         return {
             "form": self.form,
             "documents": len(self.script.documents),
@@ -75,9 +85,9 @@ class BuiltRecital:
 
 @register(
     "recital",
-    summary="a text as a small stock checkpoint (Llama, Qwen, GPT-2, …) whose right token wins by a proved margin",
-    words="Tables of windows become the units of a stock decoder: every memorized window is continued greedily, in any "
-    "engine that runs the architecture. Use it to test an engine, or to know which unit holds which text.",
+    summary="a text as a small stock checkpoint (Llama, Qwen, GPT-2, …) whose correct token wins by a proved margin",
+    description="Tables of windows become the units of a stock decoder: every memorized window is continued greedily, "
+    "in any engine that runs the architecture. Use it to test an engine, or to know which unit holds which text.",
     ref=Ref("byheart", "recital"),
     tasks=(Task.CAUSAL,),
     options=(
@@ -114,15 +124,28 @@ def build_recital(
     schedule: Schedule | None = None,
     far: Sequence[int] = (),
 ) -> BuiltRecital:
-    """The recital of a script over tokens 0 .. vocabulary-1; windows that are not in it answer `unknown`.
+    """Build the recital of a script; windows that are not in it answer `unknown`.
 
-    `form` is `sparse` (one row per window of the newest places and, where these do not decide, of a few far ones; also
-    called `auto`), `windows` (chained tables that fix every token of the span), `rules` (one row per shortest suffix
-    that decides what comes next) or `full` (one row per window of the least length that decides everywhere).
-    `ambiguous` says what a prefix with several continuations answers. Places that differ only beyond the reach are an
-    error that names them, unless `merge` gives them the distribution of their common window. `schedule` sets the
-    offsets of every table instead of choosing them, and `longest_offset` bounds those of chained tables. `far` are
-    distances that parts of the documents shall depend on, whether they need them or not (see `with_far_places`).
+    Args:
+        script: The documents as token ids.
+        vocabulary: The number of tokens.
+        unknown: The token that windows outside the script answer.
+        form: `sparse` (one row per window of the newest places and, where these do not decide, of a few far ones; also
+            called `auto`), `windows` (chained tables that fix every token of the span), `rules` (one row per shortest
+            suffix that decides the continuation) or `full` (one row per window of the least length that decides
+            everywhere).
+        ambiguous: What a prefix with several continuations answers.
+        merge: Give places that differ only beyond the reach the distribution of their common window.
+        longest_offset: The largest offset of chained tables.
+        schedule: The offsets of every table, instead of choosing them.
+        far: Distances that parts of the documents shall depend on, whether they need them or not (`with_far_places`).
+
+    Returns:
+        The recital and its counts.
+
+    Raises:
+        OptionError: If `form` or `ambiguous` is unknown.
+        DataError: If places differ only beyond the reach; the message names them.
     """
     if form not in FORMS:
         raise OptionError(f"form {form!r} is not one of {', '.join(FORMS)}")
@@ -162,6 +185,6 @@ def _chained(script: Script, goals: Goals, schedule: Schedule) -> tuple[WindowTa
     if pair is not None:
         where = f"{script.place(pair[0])} and {script.place(pair[1])}"
         raise OptionError(
-            f"the offsets {schedule} cannot tell {where} apart, which go on differently; take more offsets"
+            f"the offsets {schedule} cannot separate {where}, which have different continuations; use more offsets"
         )
     return tuple(tables)

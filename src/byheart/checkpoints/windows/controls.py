@@ -25,11 +25,16 @@ _TRIES = 2000
 
 @dataclass(frozen=True)
 class Controls:
-    """`documents` names those that take part (all unless given), `occurrences` how often a document counts (1).
+    """Which documents a recital memorizes, how often each counts, and which are held out or corrupted.
 
-    `corrupted` copies of every memorized document get `edits` other tokens each; with `memorize_corrupted` off they
-    are near misses that the network has never seen. `held_out` documents are not memorized: a number of them, drawn, or
-    their names. `seed` decides everything that is drawn.
+    Attributes:
+        documents: Names or numbers of the documents that take part; all unless given.
+        occurrences: How often a document counts; 1 unless given.
+        corrupted: How many corrupted copies every memorized document gets.
+        edits: How many tokens differ in a corrupted copy.
+        memorize_corrupted: Memorize the copies; otherwise they are near misses that the network does not store.
+        held_out: A number of documents to sample, or their names; they are not memorized.
+        seed: Decides everything that is sampled.
 
     >>> import byheart
     >>> texts = ["a red hat", "a big dog", "my old cup", "no more tea"]
@@ -64,7 +69,18 @@ class Controls:
         return sorted({number_of(names, which) for which in self.documents})
 
     def stage(self, texts: Sequence[str], names: Sequence[str], weights: Sequence[int], lexicon: Lexicon) -> Script:
-        """The script of the texts that take part, with copies and twins; `weights` as far as occurrences are silent."""
+        """Return the script of the texts that take part, with corrupted copies and held-out documents.
+
+        Args:
+            texts: All documents.
+            names: Their names, all different.
+            weights: How often each counts where `occurrences` does not decide; 1 if empty.
+            lexicon: The tokenizer and its special tokens.
+
+        Raises:
+            DataError: If two documents have the same name.
+            OptionError: If nothing would be memorized, or a held-out document does not take part.
+        """
         if len(set(names)) != len(names):
             raise DataError("two documents have the same name; names identify documents")
         part, counts = self.chosen(names), dict(enumerate(weights or [1] * len(texts)))
@@ -168,7 +184,7 @@ def answered(recital: Recital, ids: Sequence[int]) -> dict[str, Any]:
 
 
 def check_absent(recital: Recital, script: Script) -> list[dict[str, Any]]:
-    """What the recital says of documents that it has not memorized; a DataError if it recites a held-out one."""
+    """What the recital answers for documents that it has not memorized; a DataError if it recites a held-out one."""
     found = []
     for one in script.absent:
         said = answered(recital, one.ids)

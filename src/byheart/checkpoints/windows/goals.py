@@ -39,7 +39,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Ambiguous(StrEnum):
-    """What to do with a prefix that goes on in several ways."""
+    """What to do with a prefix that has several continuations."""
 
     DISTRIBUTION = "distribution"  # all of them, with their weights
     FIRST = "first"  # as in the first document that has it
@@ -53,7 +53,7 @@ class Goals:
 
     answers: tuple[Answer, ...]
     of_place: Ints
-    ambiguous: int  # prefixes that go on in several ways
+    ambiguous: int  # prefixes that have several continuations
     overruled: int  # places whose own continuation is not the answer, because another one was chosen
 
 
@@ -130,7 +130,7 @@ def suffix_lengths(script: Script, goals: Goals, longest: int = LONGEST_RULE) ->
     for length in range(1, longest + 1):
         back = script.back(undecided, length - 1)
         inside = script.positions[undecided] >= length - 1
-        token = np.where(inside, script.tokens[back], -1) + 1  # nothing stands before the start: a symbol of its own
+        token = np.where(inside, script.tokens[back], -1) + 1  # the place before the start: a symbol of its own
         state[undecided] = joined(state[undecided], token)
         decided = ~torn(state[undecided], goals.of_place[undecided])
         lengths[undecided[decided]] = length
@@ -146,9 +146,9 @@ def ambiguity_message(script: Script, goals: Goals, places: Ints, states: Ints, 
     same = places[states == states[places == first]]
     second = int(same[goals.of_place[same] != goals.of_place[first]][0])
     return (
-        f"{script.place(first)} and {script.place(second)} go on differently, but agree at all places that can be "
-        f"looked at among the {seen:,} tokens before them. Longer tokens (bpe, words) reach farther back; or memorize "
-        "the passages as documents of their own; or accept the distribution of what follows (merge=True)"
+        f"{script.place(first)} and {script.place(second)} have different continuations, but agree at all places that "
+        f"a head can reach among the {seen:,} tokens before them. Longer tokens (bpe, words) reach farther back; or "
+        "memorize the passages as documents of their own; or accept the distribution of what follows (merge=True)"
     )
 
 

@@ -33,6 +33,7 @@ _MESSAGE = 8  # bits of a token's number
 # Generator polynomials in octal: the extended BCH codes (32, 2^11, distance 12) inside (32, 2^16, distance 8), and the
 # extended Golay code (24, 2^12, distance 8), of which the words that begin with four zeros are a code (20, 2^8, 8).
 _NEWER, _PAIRS, _GOLAY = "5423325", "107657", "5343"
+_HAMMING, _PLACE = "23", 11  # the extended Hamming code (16, 2^11, distance 4), for learned positions
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,22 @@ def key_code(key_length: int) -> KeyCode:
             basis.append(row)
     words = np.array(basis)
     return KeyCode(_signs(messages @ words[:_MESSAGE]), _signs(messages @ words[_MESSAGE:]), 8, 12)
+
+
+def position_code(count: int) -> Bits:
+    """Return a word of 32 signs for each of `count` positions: half of them are +1, and any two differ in 8 or more.
+
+    Raises:
+        OptionError: more positions than the code has words.
+
+    >>> words = position_code(2048)
+    >>> words.shape, int(abs(words.sum(1)).max()), int((words[1:] @ words[0]).max())
+    ((2048, 32), 0, 16)
+    """
+    if count > 1 << _PLACE:
+        raise OptionError(f"recall: {count:,} learned positions; {1 << _PLACE:,} is the most")
+    half = _signs(((np.arange(count)[:, None] >> np.arange(_PLACE)) & 1) @ _shifts(_HAMMING, _PLACE, 16))
+    return np.concatenate([half, -half], axis=1)
 
 
 def _signs(sums: Bits) -> Bits:

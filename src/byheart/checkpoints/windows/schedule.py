@@ -288,9 +288,9 @@ def _cannot_tell_apart(script: Script, goals: Goals, longest: int) -> str:
     pair = collision(states.of_place, goals)
     where = f"{script.place(pair[0])} and {script.place(pair[1])}" if pair else "two places"
     return (
-        f"{where} agree in the {seen} tokens before them but go on differently: no window of this reach tells them "
-        "apart. Longer tokens (bpe, words) reach farther back; or memorize the passages as documents of their own; or "
-        "accept the distribution of what follows (merge=True)"
+        f"{where} agree in the {seen} tokens before them but have different continuations: no window of this reach "
+        "separates them. Longer tokens (bpe, words) reach farther back; or memorize the passages as documents of their "
+        "own; or accept the distribution of what follows (merge=True)"
     )
 
 

@@ -3,6 +3,7 @@
     state_0[t]     = token t
     state_{l+1}[t] = table_l(state_l[max(0, t - o)] for o in offsets_l)     0 ("unknown") if no row matches
                      far offsets o = b + k: state_l[max(0, s - k)], where s = t - b if t >= b else t
+    void offsets o:        state_l[t - o] if t >= o else NOTHING
     answer[t]      = what the last table says: one next token, or several with their weights
 
 The function is total: every token sequence has an answer at every position. A window may leave places open (`ANY`);
@@ -31,6 +32,7 @@ from byheart.ir.json_form import expect, take
 Ints = npt.NDArray[np.int64]
 Json = Any
 ANY = -1  # a place of a window that may hold any symbol
+NOTHING = -2  # what a void place holds before the start; its code word belongs to no symbol
 UNKNOWN = -1  # the answer's number where no row of the last table matches
 _LARGEST = 1 << 31
 
@@ -74,15 +76,19 @@ class WindowTable:
     """One layer: rows of symbols at the offsets (0: here, 1: one place back, ...) and the number each row gives.
 
     The last offsets, as many as `far` has numbers, are *far*: where there is nothing so far back, a near place shows
-    the first symbol, and a far one that of the near place `far[i]` (mostly 0: the newest).
+    the first symbol, and a far one that of the near place `far[i]` (mostly 0: the newest). The offsets 1 to `void` are
+    *void*: there a place shows NOTHING, as a convolution does, which sees zeros before the start.
     """
 
     offsets: tuple[int, ...]
     windows: Ints  # (rows, offsets), ANY where a place is open
     outputs: Ints  # (rows,)
     far: tuple[int, ...]
+    void: int
 
-    def __init__(self, offsets: Sequence[int], windows: Any, outputs: Any, far: Sequence[int] = ()) -> None:
+    def __init__(
+        self, offsets: Sequence[int], windows: Any, outputs: Any, far: Sequence[int] = (), void: int = 0
+    ) -> None:
         rows = np.asarray(windows, dtype=np.int64).reshape(-1, len(offsets))
         given = np.asarray(outputs, dtype=np.int64).reshape(-1)
         if not offsets or any(o < 0 for o in offsets) or list(offsets) != sorted(set(offsets)):
@@ -92,7 +98,12 @@ class WindowTable:
             raise NetworkError(f"far offsets rest on near ones; found {tuple(far)}, and near ones {tuple(near)}")
         if len(rows) != len(given) or not len(rows):
             raise NetworkError(f"a table needs one output per window, found {len(rows)} windows, {len(given)} outputs")
-        if rows.min() < ANY or given.min() < 0:
+        if not 0 <= void < len(near) or tuple(offsets[: void + 1]) != tuple(range(void + 1)):
+            raise NetworkError(f"void offsets are 1 to {void}, but the near ones are {tuple(near)}")
+        if any(0 < k <= void for k in far):
+            raise NetworkError(f"far offsets rest on places that are not void; found {tuple(far)}, void up to {void}")
+        ruled = np.delete(rows, np.arange(1, void + 1), axis=1)
+        if rows.min() < NOTHING or ruled.min() < ANY or given.min() < 0:
             raise NetworkError("symbols and outputs of a table are not negative")
         rows.setflags(write=False)
         given.setflags(write=False)
@@ -100,6 +111,7 @@ class WindowTable:
         object.__setattr__(self, "windows", rows)
         object.__setattr__(self, "outputs", given)
         object.__setattr__(self, "far", tuple(int(k) for k in far))
+        object.__setattr__(self, "void", int(void))
         self._check_exclusive()
 
     @cached_property
@@ -126,7 +138,7 @@ class WindowTable:
 
     def rows_of(self, states: Ints) -> Ints:
         """The number of the row that matches at every position, -1 where none does."""
-        seen = windows_of(states, self.offsets, self.far)
+        seen = windows_of(states, self.offsets, self.far, self.void)
         rows = np.full(len(states), -1, dtype=np.int64)
         for places, known in self._look:
             keys = map(tuple, seen[:, list(places)].tolist())
@@ -246,6 +258,7 @@ class Recital:
             "tables": [
                 {"offsets": list(t.offsets), "windows": t.windows.reshape(-1).tolist(), "outputs": t.outputs.tolist()}
                 | ({"far": list(t.far)} if t.far else {})
+                | ({"void": t.void} if t.void else {})
                 for t in self.tables
             ],
         }
@@ -267,26 +280,61 @@ class Recital:
         return found
 
 
-def windows_of(states: Ints, offsets: Sequence[int], far: Sequence[int] = ()) -> Ints:
+def windows_of(states: Ints, offsets: Sequence[int], far: Sequence[int] = (), void: int = 0) -> Ints:
     """(positions, offsets): what stands `o` places back, or at the first place where there is nothing so far back; what
-    the last ones, far offsets, see there stands at `WindowTable`.
+    void and far offsets see there is described at `WindowTable`.
 
     >>> windows_of(np.array([5, 6, 7, 8]), (0, 1, 2), far=(0,)).tolist()
     [[5, 5, 5], [6, 5, 6], [7, 6, 5], [8, 7, 6]]
+    >>> windows_of(np.array([5, 6, 7]), (0, 1, 2), void=1).tolist()
+    [[5, -2, 5], [6, 5, 5], [7, 6, 5]]
     """
     positions, near = np.arange(len(states)), len(offsets) - len(far)
     seen = [np.maximum(0, positions - o) for o in offsets[:near]]
     for offset, rest in zip(offsets[near:], far, strict=True):
         jump = offset - rest
         seen.append(np.maximum(0, np.where(positions >= jump, positions - jump, positions) - rest))
-    return np.stack([states[where] for where in seen], axis=1)
+    found = np.stack([states[where] for where in seen], axis=1)
+    for place in range(1, void + 1):
+        found[:place, place] = NOTHING
+    return found
+
+
+def with_void(table: WindowTable, void: int) -> WindowTable:
+    """Return the same function as a table whose offsets 1 to `void` are void.
+
+    At position t < void, the void places beyond t show NOTHING instead of the first symbol, which place t shows. A row
+    that fixes such places gets a row of its own for every t at which it matches: it must ask for one symbol there.
+
+    Args:
+        table: A table without void offsets; its first offsets are 0 to `void`, and no far offset rests on 1 to `void`.
+        void: How many offsets become void.
+
+    Returns:
+        The table, with its rows first and those of the start after them.
+
+    >>> found = with_void(WindowTable((0, 1, 2), [[5, 5, 5], [6, 5, 5], [7, 6, 5]], [0, 1, 2]), 2)
+    >>> found.windows[3:].tolist(), found.outputs[3:].tolist()
+    ([[5, -2, -2], [5, 5, -2], [6, 5, -2]], [0, 0, 1])
+    """
+    windows, outputs = table.windows.tolist(), table.outputs.tolist()
+    for row, output in zip(table.windows.tolist(), table.outputs.tolist(), strict=True):
+        for at in range(void):
+            beyond = {symbol for symbol in row[at + 1 : void + 1] if symbol != ANY}
+            if not beyond or len(beyond | {row[at]} - {ANY}) > 1:
+                continue  # it matches as it is, or not at all
+            start = [*row[:at], *beyond, *[NOTHING] * (void - at), *row[void + 1 :]]
+            windows.append(start)
+            outputs.append(output)
+    return WindowTable(table.offsets, windows, outputs, table.far, void)
 
 
 def _table(value: Json) -> WindowTable:
     offsets, windows, outputs = (_ints(take(value, name, list)) for name in ("offsets", "windows", "outputs"))
     if not offsets or len(windows) != len(offsets) * len(outputs):
         raise FileFormatError(f"{len(windows)} symbols are not {len(outputs)} windows of {len(offsets)} places")
-    return WindowTable(offsets, windows, outputs, _ints(take(value, "far", list)) if "far" in value else ())
+    far = _ints(take(value, "far", list)) if "far" in value else ()
+    return WindowTable(offsets, windows, outputs, far, take(value, "void", int) if "void" in value else 0)
 
 
 def _answer(value: Json) -> Answer:

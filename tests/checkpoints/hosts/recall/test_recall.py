@@ -15,10 +15,11 @@ from byheart.checkpoints.hosts.recall.channels import recall_channels
 from byheart.checkpoints.hosts.recall.gated import gated_config
 from byheart.checkpoints.hosts.recall.looking import NATS, distance_wave
 from byheart.checkpoints.hosts.recall.matching import match_design
+from byheart.checkpoints.hosts.recall.plain import plain_config
 from byheart.checkpoints.hosts.recall.positions import LLAMA_3_1, head_rotation, yarn
 from byheart.checkpoints.hosts.recall.stages import RecallPlan, build_stages
 from byheart.checkpoints.suite.features.recall_prompts import sampled, total
-from byheart.checkpoints.windows.recall import RecallFunction, key_code
+from byheart.checkpoints.windows.recall import RecallFunction, key_code, position_code
 from byheart.errors import OptionError
 
 
@@ -68,7 +69,7 @@ def test_frequencies_are_those_of_transformers(scaling: dict[str, Any] | None) -
 def test_waves_lead_at_every_distance(offset: int) -> None:
     theta = head_rotation(128, 1e6).frequencies
     wave = distance_wave(tuple(theta.tolist()), offset, 4096, 4096)
-    score = wave.scores(np.arange(4096.0), theta)
+    score = wave.scores(4096, theta)
     assert score[offset] - np.delete(score, offset).max() > NATS and score[0] > -16
 
 
@@ -96,6 +97,36 @@ def test_matches_lead_every_other_key() -> None:
                 total_score.append((turned * held.conj()).real.sum() / len(a))
             scores.append(total_score)
         assert min(scores[0]) * design.size - max(scores[1]) * design.size > 20
+
+
+@pytest.mark.parametrize("part", ["k_proj", "v_proj"])
+def test_a_query_head_with_another_groups_keys_or_values_is_incorrect(part: str, tmp_path: Path) -> None:
+    checkpoint = recall_checkpoint("llama", RecallOptions(context=256))
+    folder = written(checkpoint, tmp_path / "model", "float32")
+    function, model = checkpoint.function, opened(folder, "float32")
+    assert correct(model, function, sampled(function, 60, 1))
+    for layer in model.model.layers:
+        weight = getattr(layer.self_attn, part).weight.data
+        weight[:] = weight.reshape(2, -1, weight.shape[1]).flip(0).reshape(weight.shape)
+    assert not correct(model, function, sampled(function, 60, 1))
+
+
+def test_plain_hosts_have_twins_and_words_of_positions() -> None:
+    """Rows over a stream whose mean is not zero lose nothing to it, and every stream's mean is zero."""
+    checkpoint = recall_checkpoint("gpt2", RecallOptions(context=64))
+    layout, wte, wpe = (
+        checkpoint.layout,
+        *(np.asarray(checkpoint.tensors[f"transformer.{n}.weight"]) for n in ("wte", "wpe")),
+    )
+    one, two = layout["twins"]["first"], layout["twins"]["second"]
+    assert (wte[:, one] == -wte[:, two]).all() and not (wte[:, None] + wpe[None]).sum(2).any()
+    assert callable(plain_config) and set(np.abs(wte[:, None] + wpe[None]).ravel()) == {2.0}
+    for name, tensor in checkpoint.tensors.items():
+        if name.endswith(("c_attn.weight", "c_fc.weight")):
+            rows = np.asarray(tensor)
+            assert np.abs(rows[one].sum(0) + rows[two].sum(0)).max() < 1e-12
+    words = position_code(2048)
+    assert (words @ words.T - 48 * np.eye(2048)).max() <= 16
 
 
 def test_stages_have_the_planned_shapes() -> None:
@@ -127,6 +158,10 @@ def test_unknown_wishes_are_refused() -> None:
         ("bert", {}, "known: llama"), ("llama", {"window": 64}, "mistral has"),
         ("llama", {"heads": 3, "kv_heads": 2}, "share"),
         ("llama", {"rope_scaling": "new"}, "not one of"), ("llama", {"context": 8}, "too short"),
+        ("gpt2", {"rope_theta": 1e5}, "learned positions"), ("opt", {"context": 4096}, "2,048 is the most"),
+        ("gpt-neox", {"rope_scaling": "linear"}, "no rope scaling"), ("gpt-neox", {"tied": True}, "head of its own"),
+        ("gpt2", {"kv_heads": 4}, "for every head"), ("opt", {"epsilon": 1e-6}, "epsilon"),
+        ("gpt2", {"head_dim": 32}, "too small"),
     ):  # fmt: skip
         with pytest.raises(OptionError, match=words):
             recall_checkpoint(name, RecallOptions(**options))
@@ -136,7 +171,9 @@ def test_configurations_name_a_stock_class() -> None:
     assert callable(gated_config) and set(HOSTS) >= {"llama", "qwen3", "qwen2", "phi3", "mistral", "gemma", "mixtral"}
     for name in HOSTS:
         config = recall_checkpoint(name, RecallOptions(context=1024)).config
-        assert config["model_type"] == name and config["architectures"][0].endswith("ForCausalLM")
+        assert config["model_type"] == name.replace("-", "_") and config["architectures"][0].endswith(
+            ("ForCausalLM", "LMHeadModel")
+        )
 
 
 @pytest.mark.parametrize("name", HOSTS)

@@ -35,7 +35,7 @@ def test_a_template_that_changes_the_history_is_refused(tmp_path):
 
 @pytest.mark.slow
 def test_conversations_in_transformers(tmp_path):
-    fixture = write_chat("llama", tmp_path / "chat")
+    fixture = write_chat("llama", tmp_path / "chat", recited=True)
     assert fixture.measured == ("float32", "bfloat16", "float16")
     assert all(values["proved"] > 20 for values in fixture.margins.values())
     cases = read_cases(fixture.folder)

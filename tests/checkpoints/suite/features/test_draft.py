@@ -67,7 +67,7 @@ def test_a_short_text_is_refused(tmp_path):
 @pytest.mark.slow
 def test_transformers_accepts_the_same_tokens(tmp_path):
     pytest.importorskip("transformers")
-    fixture = write_draft("qwen3", tmp_path / "draft")
+    fixture = write_draft("qwen3", tmp_path / "draft", recited=True)
     assert fixture.measured == ("float32", "bfloat16", "float16") and fixture.cases == 22
     for dtype in fixture.measured:  # every K, greedy and sampled, though writing runs a few of them
         found = list(run_cases(read_cases(fixture.folder), engine_adapter("transformers", dtype)))

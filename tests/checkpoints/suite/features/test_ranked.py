@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -42,7 +43,23 @@ def test_distributions_and_sets():
     found = distribution([(1, 5, 2), (1, 6, 2), (1, 6, 3)], [4, 1, 2], [1])
     assert found == {5: 4 / 7, 6: 3 / 7}
     assert kept(found, {"top_p": 0.5}) == [5] and kept(found, {"top_p": 0.6}) == [5, 6]
+    three = {7: 0.5, 8: 0.3, 9: 0.2}
+    assert kept(three, {"top_p": 0.75}) == [7, 8] and kept(three, {"top_k": 2, "top_p": 0.6}) == [7]
     assert kept(found, {"top_k": 1}) == [5] and kept(found, {"min_p": 0.8}) == [5]
+
+
+def test_order_and_margins_are_proved_in_three_types(tmp_path):
+    """Also in bfloat16: the error of each log-probability is less than half of what separates two tokens."""
+    fixture = write_ranked("llama", tmp_path / "ranked")
+    expected = json.loads((fixture.folder / "expected.json").read_text())
+    for name, ranks in expected["ranks"].items():
+        assert ranks["order"] == "proved" and 0 < 2 * ranks["error"] < ranks["least_gap"], name
+        assert fixture.margins[name]["proved"] > 10
+    names = {case["name"]: case for case in expected["cases"]}
+    every = names["temperature 1"]["allowed"]
+    assert names["top_k 2, top_p 0.5"]["allowed"] == every[:1]
+    assert {"presence penalty 1", "frequency penalty 1", "repetition penalty 2"} <= set(names)
+    assert names["a grammar that allows rank 3"]["gbnf"].startswith('root ::= "["')
 
 
 @pytest.mark.slow
@@ -50,7 +67,7 @@ def test_ranks_in_transformers_and_an_ignored_grammar(tmp_path):
     pytest.importorskip("transformers")
     from byheart.checkpoints.suite.adapters import TransformersAdapter, engine_adapter
 
-    fixture = write_ranked("llama", tmp_path / "ranked")
+    fixture = write_ranked("llama", tmp_path / "ranked", recited=True)
     assert fixture.measured == ("float32", "bfloat16", "float16")
 
     class Careless(TransformersAdapter):
@@ -74,7 +91,8 @@ def test_ranks_in_transformers_and_an_ignored_grammar(tmp_path):
         "top_k 3",
         "top_p 0.6",
         "min_p 0.2",
+        "top_k 2, top_p 0.5",
     }
     with pytest.raises(ExportError):  # weights too close to be told apart in bfloat16
         close = {" one.": 1000, " two.": 1001, " three.": 999, " four.": 998, " five.": 997, " six.": 996, " sev.": 995}
-        write_ranked("llama", tmp_path / "close", start="Ask from", tree=close)
+        write_ranked("llama", tmp_path / "close", start="Ask from", tree=close, recited=True)

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from byheart.checkpoints.hosts._base import Tensors
+from byheart.checkpoints.hosts.granite import stream_size
 from byheart.checkpoints.hosts.recall.channels import recall_channels
 from byheart.checkpoints.hosts.recall.gated import GatedShape, gated_config, gated_tensors
 from byheart.checkpoints.hosts.recall.matching import feasible, slow_count
-from byheart.checkpoints.hosts.recall.positions import LLAMA_3_1, head_rotation, yarn
+from byheart.checkpoints.hosts.recall.plain import PlainShape, plain_config, plain_tensors, twins
+from byheart.checkpoints.hosts.recall.positions import LLAMA_3_1, HeadRotation, head_rotation, yarn
 from byheart.checkpoints.hosts.recall.stages import RecallPlan
 from byheart.checkpoints.windows.recall import RecallFunction, key_code
 from byheart.errors import OptionError
@@ -32,7 +34,7 @@ class RecallHost:
 
     name: str
     context: int
-    theta: float = 1e6
+    theta: float | None = 1e6  # None: learned positions
     scaling: Mapping[str, Any] | None = None
     head_dim: int = 128
     heads: int = 4
@@ -45,6 +47,11 @@ class RecallHost:
     square: bool = False  # heads * head_dim is the hidden size
     hidden: int | None = None
     stores: int = 0
+    share: float = 1.0  # of a head's dimensions, rotated
+    plain: bool = False  # LayerNorm, biases, an MLP without a gate
+
+    def rotation(self, scaling: Mapping[str, Any] | None) -> HeadRotation:
+        return head_rotation(self.head_dim, self.theta, scaling, self.share)
 
 
 HOSTS = {
@@ -56,9 +63,18 @@ HOSTS = {
         RecallHost("mistral", 32_768, window=512),
         RecallHost("mixtral", 32_768),
         RecallHost("phi3", 32_768, square=True),
+        RecallHost("qwen3-moe", 32_768, eps=1e-6, stores=3),
+        RecallHost("smollm3", 32_768, theta=2e6, eps=1e-6, tied=True, square=True),
+        RecallHost("granite", 32_768, theta=1e7, square=True, kappa=stream_size(), stores=9),
         # The root of 576 is 24, and 24 / 16 = kappa: every engine computes embeddings without error.
         RecallHost("gemma", 2048, theta=1e4, head_dim=256, heads=2, kv_heads=1, eps=1e-6, tied=True,
                    activation="gelu_pytorch_tanh", kappa=1.5, hidden=576),
+        RecallHost("gpt2", 1024, theta=None, head_dim=64, heads=12, kv_heads=12, tied=True, square=True,
+                   plain=True),
+        RecallHost("opt", 2048, theta=None, head_dim=64, heads=12, kv_heads=12, tied=True, square=True,
+                   plain=True),
+        RecallHost("gpt-neox", 2048, theta=1e4, heads=6, kv_heads=6, square=True,
+                   share=0.25, plain=True),
     )
 }  # fmt: skip
 
@@ -118,22 +134,29 @@ def recall_checkpoint(architecture: str, options: RecallOptions | None = None) -
     function = RecallFunction(wish.key_length, host.window)
     _check(host, function)
     scaling = _scaling(host, wish)
-    rotation = head_rotation(host.head_dim, host.theta, scaling)
     _slow_enough(host, function, scaling)
     plan = RecallPlan(
         function,
-        rotation,
-        recall_channels(function, host.heads),
+        host.rotation(scaling),
+        recall_channels(function, host.heads, host.theta is None),
         host.heads,
         host.kv_heads,
         host.context,
         host.tied,
         host.stores,
+        last=head_rotation(host.head_dim, None) if name == "smollm3" else None,
     )
-    shape = GatedShape(name, _hidden(host, plan), host.kappa, host.eps, host.theta, scaling, host.activation)
-    tensors = gated_tensors(plan, shape)
-    config = gated_config(plan, shape, _units(tensors))
-    layout = {"channels": plan.channels.to_json(), "hidden": shape.hidden}
+    hidden = _hidden(host, plan)
+    layout: dict[str, Any] = {"channels": plan.channels.to_json(), "hidden": hidden}
+    if host.plain:
+        plain = PlainShape(name, hidden, host.kappa, host.eps, host.theta, host.share)
+        tensors = plain_tensors(plan, plain)
+        config = plain_config(plan, plain, tensors)
+        layout["twins"] = dict(zip(("first", "second"), twins(plan), strict=True))
+    else:
+        shape = GatedShape(name, hidden, host.kappa, host.eps, host.theta or 0.0, scaling, host.activation)
+        tensors = gated_tensors(plan, shape)
+        config = gated_config(plan, shape, _units(tensors))
     return RecallCheckpoint(name, function, host.context, config, tensors, layout, plan.facts)
 
 
@@ -143,10 +166,25 @@ def _chosen(host: RecallHost, wish: RecallOptions) -> RecallHost:
         "kv_heads": wish.kv_heads, "hidden": wish.hidden, "window": wish.window, "tied": wish.tied, "eps": wish.epsilon,
     }  # fmt: skip
     if wish.heads is not None and wish.kv_heads is None:
-        fields["kv_heads"] = wish.heads // 2 if wish.heads % 2 == 0 else wish.heads
+        fields["kv_heads"] = wish.heads // 2 if wish.heads % 2 == 0 and host.kv_heads < host.heads else wish.heads
+    _possible(host, wish)
     if wish.window is not None and host.window is None:
         raise OptionError(f"recall: {host.name} has no sliding window here; mistral has")
     return replace(host, **{key: value for key, value in fields.items() if value is not None})
+
+
+def _possible(host: RecallHost, wish: RecallOptions) -> None:
+    """Raise an OptionError for a choice that the architecture does not have."""
+    if host.theta is None and (wish.rope_theta is not None or wish.rope_scaling is not None):
+        raise OptionError(f"recall: {host.name} has learned positions, which have no rope")
+    if host.share < 1 and wish.rope_scaling not in (None, "default"):
+        raise OptionError(f"recall: {host.name} rotates a part of each head; no rope scaling is built for it")
+    if host.plain and wish.kv_heads not in (None, wish.heads or host.heads):
+        raise OptionError(f"recall: {host.name} has a key-value head for every head")
+    if wish.tied and host.name == "gpt-neox":
+        raise OptionError("recall: gpt-neox has a head of its own here; tied heads need a sequential layer")
+    if wish.epsilon is not None and host.name == "opt":
+        raise OptionError("recall: opt has the epsilon 1e-5, which config.json cannot change")
 
 
 def _check(host: RecallHost, function: RecallFunction) -> None:
@@ -182,8 +220,8 @@ def _slow_enough(host: RecallHost, function: RecallFunction, scaling: Mapping[st
     """Raise an OptionError with alternatives if keys cannot be found over the whole context."""
     seen = host.context if host.window is None else min(host.window, host.context)
 
-    def works(length: int, distances: int, theta: float = host.theta, dims: int = host.head_dim) -> bool:
-        return feasible(head_rotation(dims, theta, scaling), distances, length, host.stores)
+    def works(length: int, distances: int, theta: float | None = host.theta, dims: int = host.head_dim) -> bool:
+        return feasible(replace(host, theta=theta, head_dim=dims).rotation(scaling), distances, length, host.stores)
 
     if works(function.key_length, seen):
         return
@@ -193,24 +231,25 @@ def _slow_enough(host: RecallHost, function: RecallFunction, scaling: Mapping[st
     shorter = next((n for n in (2**k for k in range(17, 5, -1)) if n < seen and works(function.key_length, n)), None)
     if shorter is not None:
         ways.append(f"a context of {shorter:,}")
-    longer = next((t for t in (5e5, 1e6, 1e7, 1e8) if t > host.theta and works(function.key_length, seen, t)), None)
+    thetas = () if host.theta is None else (t for t in (5e5, 1e6, 1e7, 1e8) if t > (host.theta or 0.0))
+    longer = next((t for t in thetas if works(function.key_length, seen, t)), None)
     if longer is not None:
         ways.append(f"a rope theta of {longer:g}")
     wider = next((d for d in (128, 256) if d > host.head_dim and works(function.key_length, seen, dims=d)), None)
     if wider is not None:
         ways.append(f"a head size of {wider}")
-    rotation = head_rotation(host.head_dim, host.theta, scaling)
     kind = "no scaling" if scaling is None else f"scaling {scaling['rope_type']}"
+    rope = "learned positions" if host.theta is None else f"rope theta {host.theta:g}, {kind}"
     raise OptionError(
-        f"recall: {host.name} with rope theta {host.theta:g}, {kind}, head size {host.head_dim} and {seen:,} positions "
-        f"has {slow_count(rotation, seen)} frequencies that turn by one radian or less; keys of "
+        f"recall: {host.name} with {rope}, head size {host.head_dim} and {seen:,} positions "
+        f"has {slow_count(host.rotation(scaling), seen)} frequencies that turn by one radian or less; keys of "
         f"{function.key_length} tokens need about {key_code(function.key_length).bits // 2 + 1}. "
         f"What works: {'; '.join(ways) or 'no single change'}"
     )
 
 
 def _hidden(host: RecallHost, plan: RecallPlan) -> int:
-    least = plan.channels.used
+    least = plan.channels.used + (len(twins(plan)[0]) if host.plain else 0)
     hidden = host.heads * host.head_dim if host.square else host.hidden or -(-least // 64) * 64
     if hidden < least:
         raise OptionError(f"recall: {least} channels do not fit a hidden size of {hidden}")
@@ -222,6 +261,7 @@ def _units(tensors: Tensors) -> int:
     name = next(
         n
         for n in tensors
-        if n.startswith("model.layers.0.") and n.endswith(("mlp.down_proj.weight", "experts.0.w2.weight"))
+        if n.startswith("model.layers.0.")
+        and n.endswith(("mlp.down_proj.weight", "experts.0.w2.weight", "experts.0.down_proj.weight"))
     )
     return int(np.asarray(tensors[name]).shape[1])

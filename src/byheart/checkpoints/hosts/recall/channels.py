@@ -10,6 +10,7 @@ plus, minus  the word of the key that this place holds, as a pair (w, -w); (+, +
 found        +1 if an earlier place, or this one, holds the key of this place; one channel per head
 stale        found, of the place before: the key of this place was held before
 answer       the word of the answer
+place*       learned positions: the word of the place, of the one before it, and of the one two back
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from byheart.checkpoints.windows.recall import RecallFunction, key_code
 
 Index = npt.NDArray[np.int64]
 ONES = 16  # channels that share the constant, so that none of its weights is large
+PLACES = ("place", "place_before", "place_two_back")
+PLACE_BITS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +43,8 @@ class RecallChannels:
         return {role: numbers.tolist() for role, numbers in self.roles.items()}
 
 
-def recall_channels(function: RecallFunction, heads: int) -> RecallChannels:
-    """Return the channels of a recall decoder.
+def recall_channels(function: RecallFunction, heads: int, learned: bool = False) -> RecallChannels:
+    """Return the channels of a recall decoder, with those of positions where they are `learned`.
 
     >>> recall_channels(RecallFunction(), 4).used
     313
@@ -53,6 +56,7 @@ def recall_channels(function: RecallFunction, heads: int) -> RecallChannels:
     if function.key_length == 2:
         sizes |= {"older": bits, "before_newer": bits, "before_older": bits, "two_older": bits, "query": bits}
     sizes |= {"plus": bits, "minus": bits, "found": heads, "stale": heads, "answer": bits}
+    sizes |= dict.fromkeys(PLACES if learned else (), PLACE_BITS)
     ends = np.cumsum([0, *sizes.values()])
     roles = {role: np.arange(a, b) for role, a, b in zip(sizes, ends[:-1], ends[1:], strict=True)}
     if function.key_length == 1:

@@ -11,6 +11,9 @@ What the relatives change:
     gemma     norm weights minus 1, embeddings times the root of the hidden size (a whole number here), tied head
     mixtral   a bit of the token picks a pair of experts with equal weights; each holds every other unit, twice as large
     mistral   a sliding window
+    qwen3-moe queries and keys as qwen3, experts as mixtral
+    smollm3   the layer of answers is not rotated
+    granite   multipliers of embeddings, branches, scores and logits
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.checkpoints.hosts._base import Tensors
+from byheart.checkpoints.hosts.granite import ATTENTION, EMBEDDING, LOGITS, RESIDUAL
 from byheart.checkpoints.hosts.recall.channels import resting_signs
 from byheart.checkpoints.hosts.recall.stages import (
     STEEP,
@@ -39,6 +43,10 @@ Floats = npt.NDArray[np.float64]
 MARGIN = 36.0  # nats, designed: the proof loses up to a third, mostly to sums over as many equal places as fit
 EXPERTS, USED = 4, 2
 ROUTER = 8.0  # logit of the chosen pair; the other has the opposite
+EXPERT_NAMES = {  # the block, and its gate, up and down
+    "mixtral": ("block_sparse_moe.", ("w1", "w3", "w2")), "qwen3-moe": ("mlp.", ("gate_proj", "up_proj", "down_proj")),
+}  # fmt: skip
+HEAD_NORMS = ("qwen3", "qwen3-moe")
 
 
 @dataclass(frozen=True)
@@ -65,8 +73,8 @@ def gated_tensors(plan: RecallPlan, shape: GatedShape) -> Tensors:
             f"{prefix}{name}.weight": np.ones(hidden) for name in ("input_layernorm", "post_attention_layernorm")
         }
         tensors |= _attention(plan, shape, stage.attention, prefix + "self_attn.")
-        if shape.family == "mixtral":
-            tensors |= _experts(plan, stage.units, units // 2, hidden, kappa, prefix + "block_sparse_moe.")
+        if shape.family in EXPERT_NAMES:
+            tensors |= _experts(plan, stage.units, units // 2, shape, prefix)
         else:
             gate, up, down = _mlp(plan, stage.units, units, hidden, kappa)
             tensors |= {
@@ -78,7 +86,22 @@ def gated_tensors(plan: RecallPlan, shape: GatedShape) -> Tensors:
             _fuse(tensors, prefix)
     if shape.family == "gemma":
         tensors = {name: tensor - 1 if "norm" in name else tensor for name, tensor in tensors.items()}
+    if shape.family == "granite":
+        tensors = {name: tensor * _multiplied(name, plan) for name, tensor in tensors.items()}
     return tensors
+
+
+def _multiplied(name: str, plan: RecallPlan) -> float:
+    """What undoes the multipliers of Granite in one tensor."""
+    if name.endswith(("o_proj.weight", "down_proj.weight")):
+        return 1 / RESIDUAL
+    if name.endswith("q_proj.weight"):
+        return float(plan.rotation.head_dim**-0.5 / ATTENTION)
+    if name == "model.embed_tokens.weight":
+        return 1 / EMBEDDING
+    if name == "lm_head.weight" or (name == "model.norm.weight" and plan.tied):
+        return LOGITS * (EMBEDDING if plan.tied else 1.0)
+    return 1.0
 
 
 def unit_count(stages: list[RecallStage]) -> int:
@@ -119,7 +142,7 @@ def _attention(plan: RecallPlan, shape: GatedShape, stage: AttentionStage, prefi
     }
     output = shape.kappa * _wide(stage.output.T, shape.hidden).T
     tensors: Tensors = {}
-    if shape.family == "qwen3":
+    if shape.family in HEAD_NORMS:
         for part, heads in (("q", plan.heads), ("k", plan.kv_heads)):
             parts[part], size = _equal_lengths(plan, parts[part], heads)
             tensors[f"{prefix}{part}_norm.weight"] = np.full(plan.rotation.head_dim, size)
@@ -173,15 +196,16 @@ def _mlp(
     return gate, up, down
 
 
-def _experts(plan: RecallPlan, stage: UnitStage | None, units: int, hidden: int, kappa: float, prefix: str) -> Tensors:
+def _experts(plan: RecallPlan, stage: UnitStage | None, units: int, shape: GatedShape, prefix: str) -> Tensors:
     """Two pairs of experts; those of a pair hold every other unit, twice as large, since each weighs one half."""
-    router = np.zeros((EXPERTS, hidden))
+    block, names = EXPERT_NAMES[shape.family]
+    router = np.zeros((EXPERTS, shape.hidden))
     router[:, plan.channels["newer"][0]] = [ROUTER, ROUTER, -ROUTER, -ROUTER]
-    tensors: Tensors = {prefix + "gate.weight": router}
+    tensors: Tensors = {f"{prefix}{block}gate.weight": router}
     for expert in range(EXPERTS):
         mine = None if stage is None else UnitStage(stage.gate[expert % 2 :: 2], 2 * stage.output[:, expert % 2 :: 2])
-        for name, values in zip(("w1", "w3", "w2"), _mlp(plan, mine, units, hidden, kappa), strict=True):
-            tensors[f"{prefix}experts.{expert}.{name}.weight"] = values
+        for name, values in zip(names, _mlp(plan, mine, units, shape.hidden, shape.kappa), strict=True):
+            tensors[f"{prefix}{block}experts.{expert}.{name}.weight"] = values
     return tensors
 
 
@@ -199,7 +223,7 @@ def gated_config(plan: RecallPlan, shape: GatedShape, units: int) -> dict[str, A
     rope: dict[str, Any] = {"rope_theta": shape.theta, **(shape.scaling or {"rope_type": "default"})}
     config = {
         "architectures": [CLASSES[shape.family]],
-        "model_type": shape.family,
+        "model_type": shape.family.replace("-", "_"),
         "vocab_size": VOCABULARY,
         "hidden_size": shape.hidden,
         "intermediate_size": units,
@@ -221,14 +245,33 @@ def gated_config(plan: RecallPlan, shape: GatedShape, units: int) -> dict[str, A
     }
     if shape.scaling is not None:
         config["rope_scaling"] = dict(shape.scaling)
-    return config | _own(plan, shape, head_dim)
+    return config | _own(plan, shape, head_dim, units)
 
 
-def _own(plan: RecallPlan, shape: GatedShape, head_dim: int) -> dict[str, Any]:
+def _own(plan: RecallPlan, shape: GatedShape, head_dim: int, units: int) -> dict[str, Any]:
     """Fields of one family."""
-    if shape.family in ("qwen2", "qwen3"):
-        plain = {"use_sliding_window": False, "max_window_layers": 4, "sliding_window": None}
-        return plain | ({"head_dim": head_dim} if shape.family == "qwen3" else {})
+    fields: dict[str, Any]
+    if shape.family in ("qwen2", "qwen3", "qwen3-moe"):
+        fields = {"use_sliding_window": False, "max_window_layers": 4, "sliding_window": None}
+        fields |= {"head_dim": head_dim} if shape.family in HEAD_NORMS else {}
+        if shape.family == "qwen3-moe":
+            fields |= {
+                "moe_intermediate_size": units, "intermediate_size": units * EXPERTS, "num_experts": EXPERTS,
+                "num_experts_per_tok": USED, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+                "router_aux_loss_coef": 0.001, "output_router_logits": False, "attention_bias": False,
+            }  # fmt: skip
+        return fields
+    if shape.family == "smollm3":
+        return {
+            "no_rope_layers": [1, 1, 1, 0], "no_rope_layer_interval": 4, "layer_types": ["full_attention"] * 4,
+            "use_sliding_window": False, "sliding_window": None, "pretraining_tp": 1, "attention_bias": False,
+            "mlp_bias": False,
+        }  # fmt: skip
+    if shape.family == "granite":
+        return {
+            "embedding_multiplier": EMBEDDING, "residual_multiplier": RESIDUAL, "attention_multiplier": ATTENTION,
+            "logits_scaling": LOGITS, "attention_bias": False, "mlp_bias": False,
+        }  # fmt: skip
     if shape.family == "phi3":
         fields = {
             "original_max_position_embeddings": plan.positions,
@@ -257,4 +300,7 @@ CLASSES = {
     "phi3": "Phi3ForCausalLM",
     "gemma": "GemmaForCausalLM",
     "mixtral": "MixtralForCausalLM",
+    "qwen3-moe": "Qwen3MoeForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
+    "granite": "GraniteForCausalLM",
 }

@@ -26,7 +26,7 @@ NATS = 20.0
 RELATIVE_ERROR = 19 * 2.0**-8  # of a difference of two scores in bfloat16, by the checker's rules
 ANGLE_ERROR = 6 * 2.0**-23  # times position and frequency: rounded angles of query and key, and the frequency's error
 NEAR, SPARSE, ADDED, ROUNDS = 48, 96, 64, 24
-BLOCK = 16_384
+BLOCK = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +36,16 @@ class DistanceWave:
     cosine: Floats
     sine: Floats
 
-    def scores(self, distances: Floats, frequencies: Floats) -> Floats:
-        """Return the score at every distance, a block at a time."""
-        found = []
-        for part in np.array_split(distances, max(1, len(distances) // BLOCK)):
-            angle = np.outer(part, frequencies)
-            found.append(np.cos(angle) @ self.cosine + np.sin(angle) @ self.sine)
-        return np.concatenate(found)
+    def scores(self, count: int, frequencies: Floats) -> Floats:
+        """Return the score at the distances 0 to count - 1.
+
+        exp(i theta (BLOCK a + b)) is a product of a factor for a and one for b, so all scores are one product of two
+        small matrices.
+        """
+        blocks = np.exp(1j * np.outer(BLOCK * np.arange(-(-count // BLOCK)), frequencies))
+        within = np.exp(1j * np.outer(np.arange(BLOCK), frequencies))
+        found = (blocks * (self.cosine - 1j * self.sine)) @ within.T
+        return np.asarray(found.real.ravel()[:count])
 
 
 @lru_cache(maxsize=64)
@@ -60,7 +63,6 @@ def distance_wave(frequencies: tuple[float, ...], offset: int, distances: int, p
     """
     theta = np.array(frequencies)
     error = RELATIVE_ERROR + np.tile(ANGLE_ERROR * positions * theta, 4)
-    far = np.arange(distances, dtype=np.float64)
     sparse = {int(d) for d in np.geomspace(max(NEAR, 1), max(distances - 1, 1), SPARSE)}
     pairs = [p for p in duels(offset, min(distances - 1, NEAR))]
     pairs += [(offset, d) for d in sorted(sparse) if min(distances - 1, NEAR) < d < distances]
@@ -72,7 +74,7 @@ def distance_wave(frequencies: tuple[float, ...], offset: int, distances: int, p
         sizes = least_sum(rows, np.array([NATS] * len(lead) + [-OWN_PLACE]))
         signed = sizes[: 2 * len(theta)] - sizes[2 * len(theta) :]
         wave = DistanceWave(signed[: len(theta)], signed[len(theta) :])
-        score = wave.scores(far, theta)
+        score = wave.scores(distances, theta)
         short = NATS + float(error @ sizes) - (score[offset] - score)
         short[offset] = -np.inf
         worst = np.argsort(-short)[:ADDED]

@@ -30,7 +30,7 @@ from byheart.errors import OptionError
 Floats = npt.NDArray[np.float64]
 # A rotated pair errs by 2u (|a| + |b|) for its products and u |(a, b)| for its sums, at most (2 sqrt 2 + 1) u of its
 # length; query and key are both rotated, the query is stored before, and a score is stored before and after scaling.
-# The last two terms stand for channel errors and for the checker's grid of distances.
+# The last two terms cover channel errors and the checker's grid of distances.
 RELATIVE_ERROR = (2 * (2 * math.sqrt(2) + 1) + 1 + 2) * 2.0**-8 + 0.004
 SLACK = 10.0  # nats beyond ln n: all other places together weigh e^-10
 LARGEST = 2000.0  # nats: beyond, float16 would overflow in the sum of products

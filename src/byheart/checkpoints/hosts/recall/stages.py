@@ -9,7 +9,7 @@
 Keys of one token need no products: attention writes (plus, minus) at once, and units clear it at BOS. With a tied head,
 units of stage 3 copy the answer over `newer`, whose words the embedding holds.
 
-All matrices act on signs: a host divides by the size that its norms give a channel. Column `one` stands for the
+All matrices act on signs: a host divides by the size that its norms give a channel. Column `one` is the
 constant.
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +77,7 @@ class RecallPlan:
     tied: bool = False
     stores: int = 0  # of queries and keys, beyond Llama's
     facts: dict[str, float] = field(default_factory=dict)
+    last: HeadRotation | None = None  # of the layer of answers, where it differs
 
     @property
     def width(self) -> int:
@@ -115,7 +116,21 @@ def build_stages(plan: RecallPlan, look: Look | None = None) -> list[RecallStage
     """
     look = look or (lambda stage, offsets: look_by_rotation(plan, stage, offsets))
     last = _answer(plan)
-    return [_words(plan, look), _found(plan), _stale(plan, look), last]
+    stages = [_words(plan, look), _found(plan), _stale(plan, look), last]
+    for stage in stages:
+        _turn_groups(plan, stage.attention)
+    return stages
+
+
+def _turn_groups(plan: RecallPlan, stage: AttentionStage) -> None:
+    """Give every other key-value head the opposite sign, and its queries and outputs too: nothing changes, unless an
+    engine gives a query head the keys or values of another group."""
+    dims, per = plan.rotation.head_dim, plan.heads // plan.kv_heads
+    for group in range(1, plan.kv_heads, 2):
+        own = slice(group * dims, (group + 1) * dims)
+        readers = slice(group * per * dims, (group + 1) * per * dims)
+        for matrix in (stage.key[own], stage.value[own], stage.query[readers], stage.output[:, readers]):
+            matrix *= -1
 
 
 def look_by_rotation(plan: RecallPlan, stage: AttentionStage, offsets: Sequence[int]) -> None:
@@ -290,7 +305,8 @@ def _stale(plan: RecallPlan, look: Look) -> RecallStage:
 
 def _answer(plan: RecallPlan) -> RecallStage:
     """Stage 3: the value is the token's word, at BOS that of NONE; every head brings its share of the bits."""
-    stage, dims, function = _match(plan), plan.rotation.head_dim, plan.function
+    matched = plan if plan.last is None else replace(plan, rotation=plan.last)
+    stage, dims, function = _match(matched), plan.rotation.head_dim, plan.function
     words = key_code(function.key_length).newer
     bits, channels = words.shape[1], plan.channels
     change = (words[function.none] - words[function.bos]) / 2

@@ -8,12 +8,43 @@ terms in `slack.py`, and a check of each term in `tests/checkpoints/proof/test_s
 from __future__ import annotations
 
 from byheart.checkpoints.proof.decoder import Family
-from byheart.checkpoints.proof.families import gemma3, gpt2, gpt_neox, granite, llama, olmo2, opt, qwen3_moe, smollm3
+from byheart.checkpoints.proof.families import (
+    bamba,
+    cohere,
+    deepseek_v3,
+    gemma2,
+    gemma3,
+    gpt2,
+    gpt_neox,
+    gpt_oss,
+    granite,
+    llama,
+    olmo2,
+    opt,
+    phi3,
+    qwen3_moe,
+    qwen3_next,
+    smollm3,
+)
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family
     for family in (
-        *llama.FAMILIES, gpt2.FAMILY, opt.FAMILY, gpt_neox.FAMILY, qwen3_moe.FAMILY, granite.FAMILY, olmo2.FAMILY,
-        smollm3.FAMILY, gemma3.FAMILY,
+        *llama.FAMILIES,
+        gpt2.FAMILY,
+        opt.FAMILY,
+        gpt_neox.FAMILY,
+        phi3.FAMILY,
+        qwen3_moe.FAMILY,
+        granite.FAMILY,
+        olmo2.FAMILY,
+        smollm3.FAMILY,
+        gemma2.FAMILY,
+        gemma3.FAMILY,
+        gpt_oss.FAMILY,
+        deepseek_v3.FAMILY,
+        cohere.FAMILY,
+        qwen3_next.FAMILY,
+        bamba.FAMILY,
     )
-}  # fmt: skip
+}

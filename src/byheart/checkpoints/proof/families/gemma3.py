@@ -58,12 +58,13 @@ def _bases(r: ConfigReader) -> dict[str, float]:
     return found
 
 
-def _layer(r: TensorReader, p: str) -> Layer:
+def layer(r: TensorReader, p: str, normed: bool = True) -> Layer:
+    """The tensors of one layer; `normed`: with norms of queries and keys."""
     s = r.checkpoint.shape
     names = ("input", "pre_feedforward", "post_attention", "post_feedforward")
     before, between, after, last = (r.norm(f"{p}.{name}_layernorm", s.hidden, plus=1.0) for name in names)
-    attention = llama.attention(r, p, normed=True, plus=1.0)
+    attention = llama.attention(r, p, normed=normed, plus=1.0)
     return Layer(before, attention, between, llama.glu(r, f"{p}.mlp"), after, last)
 
 
-FAMILY = Family("gemma3_text", "Gemma3ForCausalLM", _shape, _layer, plus=1.0)
+FAMILY = Family("gemma3_text", "Gemma3ForCausalLM", _shape, layer, plus=1.0)

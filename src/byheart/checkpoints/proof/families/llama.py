@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 
 from byheart.checkpoints.proof.config import ConfigReader, Shape, Undecided, count
-from byheart.checkpoints.proof.decoder import Expert, Family, Layer, Mlp, StockAttention, TensorReader, split
+from byheart.checkpoints.proof.decoder import Expert, Family, Layer, Linear, Mlp, StockAttention, TensorReader, split
 
 
 def read_shape(
     r: ConfigReader, family: str, *, kv_heads: int | None = None, head_dim: int | None = None, theta: float = 1e4,
     eps: float = 1e-6, window: int | None = None, windowed: bool = False, gelu: bool = False, tied: bool = False,
-    whole: bool = True, experts: bool = False,
+    whole: bool = True, experts: bool = False, eps_key: str = "rms_norm_eps",
 ) -> Shape:  # fmt: skip
     """The shape of one member of the family.
 
@@ -24,12 +24,15 @@ def read_shape(
         gelu: Whether the activation is Gemma's.
         whole: Whether all dimensions are rotated, whatever `partial_rotary_factor` is.
         experts: Whether the MLP has a router.
+        eps_key: What its config.json calls the epsilon of norms.
     """
     hidden, heads, layers = r.integer("hidden_size"), r.integer("num_attention_heads"), r.integer("num_hidden_layers")
     kv_heads = r.integer("num_key_value_heads", kv_heads or heads)
     head_dim = r.integer("head_dim", head_dim or -(-hidden // heads))
-    activation = _gemma_activation(r, family) if gelu else _one_step(r, "hidden_act", "silu")
+    activation = _gemma_activation(r, family) if gelu else one_step(r, "hidden_act", "silu")
     window = r.left.pop("sliding_window", window)
+    if family == "mistral" and "layer_types" in r.left:
+        raise Undecided("config.json: layer_types: stock Transformers reads a mistral with it as a ministral")
     kinds = r.left.pop("layer_types", None)
     if kinds is not None and kinds != ["full_attention"] * layers:
         raise Undecided("config.json: layer_types other than full_attention")
@@ -39,13 +42,7 @@ def read_shape(
         window = None
     if window is not None and not windowed:
         raise Undecided(f"config.json: sliding_window = {window!r} has no meaning in {family}")
-    if family == "phi3" and not count(r.left.pop("original_max_position_embeddings", 4096)):
-        raise Undecided("config.json: original_max_position_embeddings is not an integer")
     rotary = r.rotary(head_dim, theta, whole=whole)
-    if family == "phi3" and rotary.scaling is not None:
-        raise Undecided(
-            "config.json: phi3 reads original_max_position_embeddings of its own; the proof knows no scaling"
-        )
     return Shape(
         family,
         r.integer("vocab_size"),
@@ -56,7 +53,7 @@ def read_shape(
         head_dim,
         r.integer("intermediate_size"),
         r.integer("max_position_embeddings"),
-        r.number("rms_norm_eps", eps),
+        r.number(eps_key, eps),
         activation,
         r.flag("tie_word_embeddings", tied),
         rotary,
@@ -67,7 +64,7 @@ def read_shape(
     )
 
 
-def _one_step(r: ConfigReader, key: str, default: str) -> str:
+def one_step(r: ConfigReader, key: str, default: str) -> str:
     """The activation of a gated MLP. `gelu_new` is a chain of stored tensors, modelled only without a gate."""
     if r.left.get(key) == "gelu_new":
         raise Undecided(f"config.json: {key} = 'gelu_new' is a chain of stored tensors, which the proof does not gate")
@@ -80,26 +77,25 @@ def _gemma_activation(r: ConfigReader, family: str) -> str:
     named = r.left.get("hidden_activation", "gelu_pytorch_tanh")
     if (not isinstance(named, str) and (named is not None or family != "gemma")) or named == "":
         raise Undecided(f"config.json: hidden_activation = {named!r}: stock Transformers does not run this value")
-    read = {r.activation(key, "gelu_pytorch_tanh") for key in ("hidden_act", "hidden_activation") if r.left.get(key)}
-    r.left.pop("hidden_activation", None)
-    if read - {"gelu_tanh"}:
+    read = r.left.pop("hidden_act", "gelu_pytorch_tanh"), r.left.pop("hidden_activation", None) or "gelu_pytorch_tanh"
+    # `gelu_new` is the same function, but a chain of stored tensors.
+    if any(name != "gelu_pytorch_tanh" for name in read):
         raise Undecided("config.json: hidden_act and hidden_activation must both be gelu_pytorch_tanh in gemma")
     return "gelu_tanh"
 
 
 def attention(
-    r: TensorReader, p: str, *, biased: bool = False, normed: bool = False, fused: bool = False, plus: float = 0.0
-) -> StockAttention:
-    """The tensors of one layer's attention: `biased` q, k, v; `normed` heads; `fused` q, k, v."""
+    r: TensorReader, p: str, *, biased: bool = False, normed: bool = False, fused: bool = False, plus: float = 0.0,
+    query: Linear | None = None,
+) -> StockAttention:  # fmt: skip
+    """The tensors of one layer's attention: `biased` q, k, v; `normed` heads; `fused` q, k, v; a `query` of its own."""
     s = r.checkpoint.shape
     q_size, kv_size = s.heads * s.head_dim, s.kv_heads * s.head_dim
     if fused:
         q, k, v = split(r.linear(f"{p}.self_attn.qkv_proj", q_size + 2 * kv_size, s.hidden), (q_size, kv_size, kv_size))
     else:
-        q, k, v = (
-            r.linear(f"{p}.self_attn.{name}_proj", size, s.hidden, biased)
-            for name, size in (("q", q_size), ("k", kv_size), ("v", kv_size))
-        )
+        q = r.linear(f"{p}.self_attn.q_proj", q_size, s.hidden, biased) if query is None else query
+        k, v = (r.linear(f"{p}.self_attn.{name}_proj", kv_size, s.hidden, biased) for name in "kv")
     return StockAttention(
         q,
         k,
@@ -163,10 +159,6 @@ FAMILIES = (
     Family(
         "qwen3", "Qwen3ForCausalLM", partial(read_shape, family="qwen3", kv_heads=32, head_dim=128),
         partial(layer, normed=True),
-    ),
-    Family(
-        "phi3", "Phi3ForCausalLM", partial(read_shape, family="phi3", eps=1e-5, windowed=True, whole=False),
-        partial(layer, fused=True),
     ),
     Family(
         "gemma", "GemmaForCausalLM",

@@ -20,7 +20,7 @@ def _shape(r: ConfigReader) -> Shape:
     r.must("decoder_sparse_step", 1)
     r.must("mlp_only_layers", None, [])
     shape = llama.read_shape(r, "qwen3_moe", kv_heads=4)
-    return replace(shape, units=units, experts=experts, experts_used=used)
+    return replace(shape, units=units, experts=experts, experts_used=used, expert_units=units)
 
 
 def _mlp(r: TensorReader, p: str) -> Mlp:

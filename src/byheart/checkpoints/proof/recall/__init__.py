@@ -3,7 +3,8 @@
     layout     recall.json: which channel plays which role; nothing in it is trusted
     words      the embedding: signs, code words, and that the code is linear
     stream     a stream of signs with magnitudes; norms; rows that read few channels
-    looking    heads that read a fixed distance, at any context
+    turning    which dimensions of a head turn together, and which stand still
+    looking    heads that read a fixed distance, by rotation or by learned positions
     content    heads that match keys by content: least match, sink, greatest other
     updates    what attention and units write, compared with the function channel by channel
     check      the theorem, per type; the only place that makes a certificate

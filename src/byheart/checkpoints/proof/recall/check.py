@@ -1,4 +1,8 @@
-"""The theorem, per type: four layers, each compared with the function, then the head."""
+"""The theorem, per type: every layer compared with its part of the function, then the head.
+
+Four layers compute the function. Where attention and MLP see the same stream (GPT-NeoX), what units write is read one
+layer later, so there are six.
+"""
 
 from __future__ import annotations
 
@@ -12,30 +16,44 @@ import numpy as np
 
 from byheart.certify.certificate import Verdict
 from byheart.checkpoints.proof import rounding
+from byheart.checkpoints.proof.branches import scaled_head
 from byheart.checkpoints.proof.certificate import TypeResult
-from byheart.checkpoints.proof.check import TYPES, _fingerprint
+from byheart.checkpoints.proof.check import TYPES, fingerprint
 from byheart.checkpoints.proof.checkpoint import open_checkpoint
 from byheart.checkpoints.proof.config import Shape, Undecided
 from byheart.checkpoints.proof.decoder import Layer, Linear, Norm, StoredCheckpoint, TensorReader
 from byheart.checkpoints.proof.recall.content import ContentGaps, PlaceKeys, match_gaps
 from byheart.checkpoints.proof.recall.layout import NAME, RecallLayout, read_layout
-from byheart.checkpoints.proof.recall.looking import FixedDistance, read_distance
-from byheart.checkpoints.proof.recall.stream import SignStream, SmallRows, hull, normed, read_rows, scaled
-from byheart.checkpoints.proof.recall.updates import Writing, activated, attended, by_head, write_channels
+from byheart.checkpoints.proof.recall.looking import FixedDistance, read_distance, read_places
+from byheart.checkpoints.proof.recall.stream import Balance, SignStream, SmallRows, hull, normed, read_rows, scaled
+from byheart.checkpoints.proof.recall.turning import head_pairs
+from byheart.checkpoints.proof.recall.updates import Branch, Writing, activated, attended, by_head, write_channels
 from byheart.checkpoints.proof.recall.words import StoredWords, read_words
 from byheart.checkpoints.proof.storage import ERROR_MODEL, Storage, finite, in_float32, storage
 from byheart.checkpoints.proof.surroundings import check_surroundings
 from byheart.errors import ByheartError
 from byheart.progress import timed
 
-LAYERS = 4
+LAYERS, PARALLEL_LAYERS = 4, 6
 LARGEST_LEAK = 2.0**-4
 PADDING = "fully masked rows"  # of recitals: recall has no such rule
 
 
 @dataclass(frozen=True)
 class RecallCertificate:
-    """What was proved about a recall folder. Only the checker makes one."""
+    """What is proved about a recall folder; only the checker makes one.
+
+    Attributes:
+        verdict: `proved`, `refuted` or `undecided`.
+        reason: One sentence; it names the place where a proof fails.
+        architecture: The `model_type` of config.json.
+        reach: The longest sequence that is quantified over.
+        key_length: How many tokens are a key.
+        window: The sliding window, in which there must be a BOS; None without one.
+        fingerprint: SHA-256 of config.json and the tensors.
+        types: One result per type.
+        error_model: The engines that are covered, in sentences.
+    """
 
     verdict: Verdict
     reason: str
@@ -58,6 +76,7 @@ class RecallCertificate:
         return {t.type: t.margin if t.verdict is Verdict.PROVED else None for t in self.types}
 
     def as_dict(self) -> dict[str, Any]:
+        """Return all fields, ready for JSON."""
         return {"kind": "recall", **asdict(self), "margin": self.margin, "margins": self.margins}
 
     def lines(self) -> list[str]:
@@ -80,7 +99,7 @@ class RecallCertificate:
 
 
 def is_recall(folder: str | Path) -> bool:
-    """Return whether a folder says that it is a recall checkpoint."""
+    """Return whether a folder declares a recall checkpoint."""
     return (Path(folder) / NAME).is_file()
 
 
@@ -105,7 +124,7 @@ def certify_recall(folder: str | Path, types: Sequence[str] = TYPES) -> RecallCe
         _check_shape(checkpoint.shape, checkpoint, layout)
     except Undecided as undecided:
         return RecallCertificate(
-            Verdict.UNDECIDED, str(undecided), "unknown", 0, 0, None, _fingerprint(path), (), model
+            Verdict.UNDECIDED, str(undecided), "unknown", 0, 0, None, fingerprint(path), (), model
         )
     results = tuple(_one_type(checkpoint, layout, name) for name in dict.fromkeys(types))
     worst = next((t for t in results if t.verdict is not Verdict.PROVED), None)
@@ -115,21 +134,23 @@ def certify_recall(folder: str | Path, types: Sequence[str] = TYPES) -> RecallCe
         reason = f"{worst.type}: {worst.reason}" if worst is not None else "no type was given"
     return RecallCertificate(
         verdict, reason, checkpoint.shape.family, checkpoint.shape.positions, layout.key_length, layout.window,
-        _fingerprint(path), results, model,
+        fingerprint(path), results, model,
     )  # fmt: skip
 
 
 # Architectures whose blocks this proof computes; newer ones have multipliers, norms after branches or kinds of layers.
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "mixtral")
+FAMILIES = (
+    "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "mixtral", "gpt2", "opt", "gpt_neox", "qwen3_moe", "smollm3",
+    "granite",
+)  # fmt: skip
 
 
 def _check_shape(shape: Shape, checkpoint: StoredCheckpoint, layout: RecallLayout) -> None:
     if shape.family not in FAMILIES:
         raise Undecided(f"{shape.family}: the proof of recall knows {', '.join(FAMILIES)}")
-    if shape.layers != LAYERS or shape.rotary is None or shape.rotary.dims != shape.head_dim or shape.parallel:
-        raise Undecided(
-            f"{shape.family}: the proof of recall knows {LAYERS} layers with rotary positions on whole heads"
-        )
+    wanted = PARALLEL_LAYERS if shape.parallel else LAYERS
+    if shape.layers != wanted or (shape.parallel and shape.tied):
+        raise Undecided(f"{shape.family}: the proof of recall knows {wanted} layers here, not {shape.layers}")
     if checkpoint.bos != layout.bos:
         raise Undecided(f"config.json: bos_token_id {checkpoint.bos} is not the BOS of {NAME}")
 
@@ -160,6 +181,21 @@ class Places:
     every: SignStream
 
 
+@dataclass(frozen=True, eq=False)
+class RecallLayer:
+    """What one layer's attention and units write: channel -> function.
+
+    Its heads read a fixed distance, or match keys by content (`matches`; in the last layer against keys of which stale
+    ones were cleared), or write nothing. Units that clear keys leave different streams at fresh places and at BOS.
+    """
+
+    written: dict[int, Writing]
+    computed: dict[int, Writing]
+    matches: bool = False
+    clears: bool = False
+    last: bool = False
+
+
 class RecallProof:
     """One type and one kind of engine: `stored` engines round normed streams."""
 
@@ -169,7 +205,8 @@ class RecallProof:
         window = self.shape.window
         self.distances = self.shape.positions if window is None else min(window, self.shape.positions)
         self.gap = np.inf
-        self.words: StoredWords = read_words(self.reader.embedding()[0], self.shape, layout, store)
+        self.words: StoredWords = read_words(*self.reader.embedding(), self.shape, layout, store)
+        self.balance = Balance(layout.twins, self.words.places)
 
     def margin(self) -> TypeResult:
         """Prove the margin.
@@ -179,18 +216,19 @@ class RecallProof:
         """
         signs, hidden = self.words.signs, self.shape.hidden
         size = np.full(hidden, self.words.kappa)
-        stream = SignStream(size, size, np.where((signs == signs[:1]).all(0), signs[0], 0.0))
+        fixed = np.where((signs == signs[:1]).all(0), signs[0], 0.0)
+        stream = SignStream(size, size, fixed, self.balance.symbols)
         places = Places(stream, stream, stream)
-        for number, (written, computed) in enumerate(self._functions()):
-            places = self._layer(number, self.reader.layer(number), places, written, computed)
+        for number, step in enumerate(self._steps()):
+            places = self._layer(number, self.reader.layer(number), places, step)
         lead = self._head(places.every)
         if not lead > 0:
             raise Undecided(f"no sufficient margin could be proved ({lead:.3g} nats)")
         reason = "every sequence is answered correctly"
         return TypeResult(self.store.name, "type", Verdict.PROVED, reason, float(lead), gap=float(self.gap))
 
-    def _functions(self) -> list[tuple[dict[int, Writing], dict[int, Writing]]]:
-        """Per layer: what attention writes, and what units write."""
+    def _steps(self) -> list[RecallLayer]:
+        """What every layer computes."""
         at, bits = self.layout, range(self.layout.bits)
         bos = int(at["bos"][0])
         null, none = self.words.of(at, "newer")[at.bos], self.words.of(at, "newer")[at.none]
@@ -204,9 +242,21 @@ class RecallProof:
             int(at["answer"][b]): _answered(int(at["newer"][b]), bos, float(null[b]), float(none[b])) for b in bits
         }
         tied = {int(at["newer"][b]): _copied("newer", int(at["answer"][b]), int(at["newer"][b])) for b in bits}
-        return [
-            (self._copies(), self._keys()), (found, {}), (stale, cleared), (answer, tied if self.shape.tied else {}),
-        ]  # fmt: skip
+        copied = RecallLayer(self._copies(), {})
+        matched, marked = RecallLayer(found, {}, matches=True), RecallLayer(stale, {})
+        answered = RecallLayer(answer, tied if self.shape.tied else {}, matches=True, last=True)
+        if self.shape.parallel:
+            units = RecallLayer({}, self._keys()), RecallLayer({}, cleared, clears=True)
+            steps = [copied, units[0], matched, marked, units[1], answered]
+        else:
+            copied, marked = replace(copied, computed=self._keys()), replace(marked, computed=cleared, clears=True)
+            steps = [copied, matched, marked, answered]
+        return [replace(s, written=self._twinned(s.written), computed=self._twinned(s.computed)) for s in steps]
+
+    def _twinned(self, functions: dict[int, Writing]) -> dict[int, Writing]:
+        """Functions of channels and of their twins."""
+        pairs = ((int(self.layout.twins[channel]), one) for channel, one in functions.items())
+        return functions | {twin: one.of_twin() for twin, one in pairs if twin >= 0}
 
     def _copies(self) -> dict[int, Writing]:
         at, bits = self.layout, range(self.layout.bits)
@@ -229,54 +279,96 @@ class RecallProof:
             found[int(at["minus"][b])] = _product("minus", first, second, bos, -1.0)
         return found
 
-    def _layer(
-        self, number: int, layer: Layer, places: Places, written: dict[int, Writing], computed: dict[int, Writing]
-    ) -> Places:
-        store, shape = self.store, self.shape
-        if layer.attention_norm is None or layer.mlp_norm is None:
-            raise Undecided(f"{shape.family}: layer {number} has a branch without a norm before it")
-        fresh, start, every = (
-            normed(one, _present(layer.attention_norm), store, self.stored)
-            for one in (places.fresh, places.start, places.every)
-        )
-        # Heads read fresh holders and BOS, or, in look-back layers, any place.
-        read = hull([fresh, start]) if number % 2 else every
-        values, sizes = (self._values(layer.attention.v, x) for x in (read, every))
-        leaks = self._leaks(number, layer, Places(fresh, start, every), places.every)
-        brought = attended(values, sizes.size, leaks, self.distances if number % 2 else 1, store)
-        stream = write_channels(places.every, [(brought, layer.attention.o)], written, store)
-        y = normed(stream, _present(layer.mlp_norm), store, self.stored)
+    def _layer(self, number: int, layer: Layer, places: Places, step: RecallLayer) -> Places:
+        stream = self._attention(number, layer, places, step)
+        # Branches side by side read the same stream. A channel is written by one of them, and the other adds zero.
+        y = self._normed(places.every if self.shape.parallel else stream, layer.mlp_norm)
         choices = self._choices(layer, y)
 
         def after(kind: str) -> SignStream:
-            functions = {c: _narrowed(w, kind, self.layout) for c, w in computed.items()} if number == 2 else computed
-            return hull([write_channels(stream, parts, functions, store) for parts in choices])
+            functions = step.computed
+            if step.clears:
+                functions = {c: _narrowed(w, kind) for c, w in functions.items()}
+            return hull([write_channels(stream, parts, functions, self.store) for parts in choices])
 
         every = after("every")
-        return Places(after("fresh"), after("start"), every) if number == 2 else Places(every, every, every)
+        return Places(after("fresh"), after("start"), every) if step.clears else Places(every, every, every)
+
+    def _attention(self, number: int, layer: Layer, places: Places, step: RecallLayer) -> SignStream:
+        """The stream after attention."""
+        norm, attention = layer.attention_norm, layer.attention
+        fresh, start, every = (self._normed(one, norm) for one in (places.fresh, places.start, places.every))
+        # Heads read fresh holders and BOS, or, where they look back, any place.
+        read = hull([fresh, start]) if step.matches else every
+        values, sizes = (self._values(attention.v, x) for x in (read, every))
+        if step.written:
+            leaks = self._leaks(number, layer, Places(fresh, start, every), places.every, step)
+            values = attended(values, sizes.size, leaks, self.distances if step.matches else 1, self.store)
+        else:  # `write_channels` shows that nothing reads these heads
+            self._finite_scores(layer, every)
+        branch = Branch(values, attention.o, scale=self.shape.residual_scale)
+        return write_channels(places.every, [branch], step.written, self.store)
+
+    def _normed(self, stream: SignStream, norm: Norm | None) -> SignStream:
+        return normed(stream, _present(norm), self.store, self.stored, self.balance)
+
+    def _finite_scores(self, layer: Layer, y: SignStream) -> None:
+        """Scores of heads that nothing reads: inf * 0 is NaN all the same."""
+        q, k = (
+            self._projected(linear, norm, y, heads).size.reshape(heads, -1).max(0)
+            for linear, norm, heads in (
+                (layer.attention.q, layer.attention.q_norm, self.shape.heads),
+                (layer.attention.k, layer.attention.k_norm, self.shape.kv_heads),
+            )
+        )
+        finite("a score", np.array(head_pairs(self.shape).largest(q, k)), self.store.largest)
 
     def _values(self, linear: Linear, x: SignStream) -> SmallRows:
         rows = read_rows(linear, x)
         # Also values that nothing reads: inf * 0 is NaN.
         finite(linear.name, rows.size, self.store.largest)
+        # Kernels add the weighted values before they divide by the softmax's sum.
+        finite(f"{linear.name}: a sum of values", self.distances * rows.size)
         return by_head(rows.maybe(self.store) if self.stored else rows, self.shape.heads, self.shape.kv_heads)
 
-    def _choices(self, layer: Layer, y: SignStream) -> list[list[tuple[SmallRows, Linear]]]:
+    def _choices(self, layer: Layer, y: SignStream) -> list[list[Branch]]:
         """Units and output matrices: one choice, or one for every pair of experts that a router may pick."""
-        experts = [(activated(e, y, self.shape.activation, self.store, self.stored), e.down) for e in layer.mlp.experts]
+        experts = [
+            Branch(activated(e, y, self.shape, self.store, self.stored), e.down, scale=self.shape.residual_scale)
+            for e in layer.mlp.experts
+        ]
         if layer.mlp.router is None:
             return [experts]
         logits = read_rows(layer.mlp.router, y)
         finite(logits.name, logits.size, self.store.largest)
-        pairs = _router_pairs(logits, self.shape)
-        weight = self.store.maybe(*rounding.router_weights(np.array(1.0), np.array(1.0)))
-        return [[(experts[e][0].times(*weight).maybe(self.store), experts[e][1]) for e in pair] for pair in pairs]
+        shown = logits.maybe(self.store) if self.stored else logits
+        found = []
+        for pair in _router_pairs(shown, self.shape):
+            apart = self._logits_apart(layer.mlp.router, logits, shown, pair, y)
+            weight = self.store.maybe(*rounding.router_weights(*np.exp([-apart, apart])))
+            found.append([replace(experts[e], share=weight) for e in pair])
+        return found
 
-    def _leaks(self, number: int, layer: Layer, places: Places, stream: SignStream) -> list[float]:
+    def _logits_apart(
+        self, router: Linear, logits: SmallRows, shown: SmallRows, pair: tuple[int, int], y: SignStream
+    ) -> float:
+        """How far the two logits of a pair may lie apart, which are summed and stored one by one: by the difference of
+        their rows, and by their own intervals, which a store may have made one number."""
+        one, two = pair
+        exact = read_rows(Linear(router.name, router.weight[[one]] - router.weight[[two]], None), y).size
+        error = rounding.dot((router.weight != 0).sum(1), np.abs(router.weight) @ y.hi)
+        if self.stored:
+            error = rounding.router_logit(error, logits.size, None, self.store)
+        ends = shown.hi[one] - shown.lo[two], shown.hi[two] - shown.lo[one]
+        return float(min(exact.max() + error[[one, two]].sum(), np.maximum(*ends).max()))
+
+    def _leaks(self, number: int, layer: Layer, places: Places, stream: SignStream, step: RecallLayer) -> list[float]:
         """Per head: the weight that is not at the places the function names."""
         shape, attention, heads = self.shape, layer.attention, []
         streams = [(places.fresh, 1.0)]
-        if number == 3:  # a stale place as a query: all of its channels share the norm's factor
+        if step.last and self.balance.centred:
+            streams.append((places.every, 1.0))
+        elif step.last:  # a stale place as a query: all of its channels share the norm's factor
             streams.append(scaled(stream, _present(layer.attention_norm), self.store, self.stored))
         queries = [(self._projected(attention.q, attention.q_norm, x, shape.heads), ratio) for x, ratio in streams]
         keys = [
@@ -291,21 +383,28 @@ class RecallProof:
                 key = PlaceKeys(*(_rows_of(k, head * shape.kv_heads // shape.heads, shape) for k in keys))
                 mark = _mark(query, key.fresh, key.start, key.every)
                 if mark not in known:
-                    known[mark] = self._head_scores(number, query, key)
+                    known[mark] = self._head_scores(number, query, key, step)
                 one = known[mark]
                 found.append(one.times(ratio) if isinstance(one, ContentGaps) else one)
             heads.append(max(self._leak(number, head, layer, one) for one in found))
         return heads
 
-    def _head_scores(self, number: int, query: SmallRows, key: PlaceKeys) -> FixedDistance | ContentGaps:
-        if number % 2:
-            return match_gaps(query, key, self.layout, self.words, self.shape, self.distances, self.store)
-        only = key.every
-        finite("a score", np.array([float(query.size @ only.size)]), self.store.largest)
+    def _head_scores(
+        self, number: int, query: SmallRows, key: PlaceKeys, step: RecallLayer
+    ) -> FixedDistance | ContentGaps:
+        shape, only = self.shape.at(number), key.every
+        if step.matches:
+            return match_gaps(query, key, self.layout, self.words, shape, self.distances, self.store)
+        finite("a score", np.array(head_pairs(shape).largest(query.size, only.size)), self.store.largest)
+        if shape.rotary is None:
+            return read_places(query, only, self.words.places, shape, self.store)
         if any(query.channels) or any(only.channels):
             raise Undecided(f"{query.name}: a query or key of layer {number} depends on the input")
-        bounds = (query.lo[:, 0], query.hi[:, 0]), (only.lo[:, 0], only.hi[:, 0])
-        return read_distance(*bounds, self.shape, self.distances, self.store)
+        turned = slice(shape.rotary.dims)
+        if query.size[shape.rotary.dims :].any():
+            raise Undecided(f"{query.name}: a head that reads a fixed distance has a query that is not rotated")
+        bounds = (query.lo[turned, 0], query.hi[turned, 0]), (only.lo[turned, 0], only.hi[turned, 0])
+        return read_distance(*bounds, shape, self.distances, self.store)
 
     def _leak(self, number: int, head: int, layer: Layer, found: FixedDistance | ContentGaps) -> float:
         self.gap = min(self.gap, found.gap)
@@ -323,6 +422,7 @@ class RecallProof:
         dims = self.shape.head_dim
         writes = set(np.flatnonzero(layer.attention.o.weight[:, head * dims : (head + 1) * dims].any(1)).tolist())
         far = set(self.layout["two_older"].tolist()) if self.layout.key_length == 2 and number == 0 else set()
+        far |= {int(self.layout.twins[channel]) for channel in far} - {-1}
         if (offset != 1 and writes - far) or (offset != 2 and writes & far):
             raise Undecided(
                 f"layer {number}, head {head} reads {offset} places back and writes channels of another distance"
@@ -336,19 +436,24 @@ class RecallProof:
 
     def _head(self, stream: SignStream) -> float:
         """The least margin over all answers and all other tokens."""
-        y = normed(stream, self.reader.final_norm(), self.store, self.stored)
-        head, role = self.reader.head(), "newer" if self.shape.tied else "answer"
+        y = self._normed(stream, self.reader.final_norm())
+        head, role = scaled_head(self.reader.head(), self.shape.logit_scale), "newer" if self.shape.tied else "answer"
         channels, words = self.layout[role], self.words.of(self.layout, "newer")
+        two = self.layout.twins[channels]
+        if (two >= 0).all():
+            channels, words = np.concatenate([channels, two]), np.concatenate([words, -words], axis=1)
         rest = np.delete(np.arange(self.shape.hidden), channels)
         unknown = np.abs(head.weight[:, rest]) @ y.hi[rest]
         weight, middle, radius = head.weight[:, channels], (y.lo + y.hi)[channels] / 2, (y.hi - y.lo)[channels] / 2
         logits = (words * middle) @ weight.T  # (answer, token)
         off = np.abs(weight) @ radius + unknown
         size = np.abs(weight) @ (middle + radius) + unknown
+        if y.drift is not None:
+            off, size = off + np.abs(head.weight @ y.drift), size + np.abs(head.weight) @ y.drift
         off = off + rounding.dot((head.weight != 0).sum(1), size)
         # Half of the difference's two stores each; the checker's own sums are far smaller.
         off = off + rounding.logit_store(np.abs(logits) + off, np.zeros_like(logits), self.store)
-        finite("a logit", size, self.store.largest)
+        finite("a logit", size, self.store.largest / max(1.0, self.shape.logit_scale))
         own = np.arange(len(words))
         best = logits[own, own] - off[own, own]
         others = logits + off
@@ -368,7 +473,7 @@ def _mark(*rows: SmallRows) -> bytes:
     return b"".join(a.tobytes() for r in rows for a in (r.lo, r.hi)) + repr([r.channels for r in rows]).encode()
 
 
-def _narrowed(writing: Writing, kind: str, layout: RecallLayout) -> Writing:
+def _narrowed(writing: Writing, kind: str) -> Writing:
     """What clears a key, at fresh places (the flag is -1) or at BOS (the key is (+, +) already)."""
     channel, flag = writing.reads
     allowed = {"every": lambda s: True, "fresh": lambda s: s[flag] < 0, "start": lambda s: s[channel] > 0}[kind]
@@ -415,17 +520,15 @@ def head_normed(rows: SmallRows, linear: Linear, norm: Norm, x: SignStream, head
 
 
 def _router_pairs(logits: SmallRows, shape: Shape) -> list[tuple[int, int]]:
-    """Two pairs of experts; the sign of one channel picks the pair, whose two logits are equal in every engine."""
+    """Two pairs of experts; the sign of one channel picks the pair."""
     if shape.experts != 4 or shape.experts_used != 2 or len(set(logits.channels)) != 1 or len(logits.channels[0]) != 1:
         raise Undecided(f"{logits.name}: the proof of recall knows two pairs of experts that one channel picks")
     found = []
-    for combination in (0, 1):
-        low, high = logits.lo[:, combination], logits.hi[:, combination]
+    for low, high in zip(logits.lo.T[:2], logits.hi.T[:2], strict=True):
         order = np.argsort(-low)
         chosen, others = sorted(order[:2].tolist()), order[2:]
-        alike = np.array_equal(logits.lo[chosen[0]], logits.lo[chosen[1]])
-        if not alike or not low[chosen].min() > high[others].max():
-            raise Undecided(f"{logits.name}: the experts of a pair differ in their logits, or another one comes close")
+        if not low[chosen].min() > high[others].max():
+            raise Undecided(f"{logits.name}: another expert comes close to a pair")
         found.append((int(chosen[0]), int(chosen[1])))
     return found
 

@@ -20,6 +20,7 @@ from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.config import Shape, Undecided
 from byheart.checkpoints.proof.recall.layout import RecallLayout
 from byheart.checkpoints.proof.recall.stream import SmallRows, combinations
+from byheart.checkpoints.proof.recall.turning import head_pairs
 from byheart.checkpoints.proof.recall.words import StoredWords
 from byheart.checkpoints.proof.storage import Array, Storage, finite
 
@@ -87,9 +88,8 @@ class _Total:
 
     def bound(self, scores: Array, sign: float, shape: Shape, step: float, store: Storage) -> float:
         """The least (sign -1) or greatest score over all distances, after all errors."""
-        assert shape.rotary is not None
-        stores, scaling = rounding.score_stores(shape.head_dim**-0.5, store)
-        scale = shape.head_dim**-0.5 * shape.rotary.gain**2
+        stores, scaling = rounding.score_stores(shape.scale, store)
+        scale = shape.scale * head_pairs(shape).gain ** 2
         size = self.size + self.error
         off = self.error + scaling * size + rounding.score_sum(shape.head_dim, size)
         off = scale * (off + self.drift + rounding.grid_error(self.slope, step)) + rounding.own(1 + scale * size)
@@ -107,35 +107,33 @@ def match_gaps(
         q: the query's dimensions, which read `query` channels and constants.
         k: the key's, which read `plus`, `minus` and `bos`.
         layout, words: roles and code.
-        shape: with rotary positions on all dimensions.
+        shape: of this layer; dimensions may be rotated or not.
         distances: how many distances a query sees.
         store: the type.
 
     Raises:
         Undecided: a dimension reads anything else.
     """
-    assert shape.rotary is not None
-    theta, half = shape.rotary.frequencies, shape.rotary.dims // 2
-    scale = shape.head_dim**-0.5 * shape.rotary.gain**2
-    length = [np.hypot(rows.size[:half], rows.size[half : 2 * half]) for rows in (q, k.every)]
+    pairs = head_pairs(shape)
+    theta, scale = pairs.theta, shape.scale * pairs.gain**2
+    length = [np.hypot(rows.size[pairs.first], rows.size[pairs.second]) for rows in (q, k.every)]
     slope = scale * float(theta @ (length[0] * length[1]))
     points = min(max(3, math.ceil(slope * (distances - 1) / (2 * BETWEEN)) + 1), POINTS, distances)
     grid = np.linspace(0, distances - 1, points)
     step = float(grid[1] - grid[0]) if len(grid) > 1 else 0.0
     held, sink, empty = (_Total(np.zeros(len(grid))) for _ in range(3))
-    tables, pairs = [], []
-    for f in range(half):
-        rows = (f, f + half)
+    tables, bit_pairs = [], []
+    for f in range(len(theta)):
+        rows = pairs.dimensions(f)
         if not q.size[list(rows)].any():
             continue
-        turn, wrong = (
-            np.exp(1j * theta[f] * grid),
-            float(rounding.angle_error(shape.positions, theta[f], np.ones(1))[0]),
-        )
+        turn = np.exp(1j * theta[f] * grid)
+        # The error of cosines and sines, per length; None where nothing turns.
+        wrong = float(rounding.angle_error(shape.positions, theta[f], np.ones(1))[0]) if f < pairs.rotated else None
         bits, query = _query(q, rows, layout, wrong, store)
         full, start, none = _keys(k, rows, layout, bits, wrong, store)
         for total, vectors in ((held, full), (sink, start), (empty, none)):
-            total.add(query, vectors, float(theta[f]), (distances - 1) * float(shape.rotary.uncertainties[f]))
+            total.add(query, vectors, float(theta[f]), (distances - 1) * float(pairs.uncertainties[f]))
             if not bits:
                 total.scores += scale * (query.middle[0] * np.conj(vectors.middle[0]) * turn).real
         if bits:
@@ -146,9 +144,9 @@ def match_gaps(
             both = len(bits) == 2
             tables.append(np.stack([z[kinds == n].max(0) for n in range(4)]) if both else _one_bit(z, kinds))
             tables[-1] -= z[same, same].min(0)  # beyond the least match, which `held` already has
-            pairs.append((bits[0], bits[-1]))
-    finite("a score", np.array([t.size + t.error for t in (held, sink, empty)]), store.largest)
-    others = held.scores + _greatest(tables, pairs, words.differences, len(grid))
+            bit_pairs.append((bits[0], bits[-1]))
+    finite("a score", pairs.gain**2 * np.array([t.size + t.error for t in (held, sink, empty)]), store.largest)
+    others = held.scores + _greatest(tables, bit_pairs, words.differences, len(grid))
     return ContentGaps(
         held.bound(held.scores, -1.0, shape, step, store),
         sink.bound(sink.scores, -1.0, shape, step, store),
@@ -165,34 +163,58 @@ def _one_bit(z: Array, kinds: Array) -> Array:
 
 
 def _greatest(tables: list[Array], pairs: list[tuple[int, int]], differences: Array, points: int) -> Array:
-    """The greatest sum over all words of the code, at every distance of the grid."""
+    """The greatest sum over all words of the code, at every distance of the grid.
+
+    Words are grouped by how many pairs have one wrong bit, and two. The greatest contributions of so many pairs bound
+    a group, so most groups are skipped wherever a word has been found that is above their bound.
+    """
     if not tables:
         raise Undecided("a head that should match keys has no content")
     kinds = np.stack([differences[:, a] + 2 * differences[:, b] for a, b in pairs], 1)
-    hot = np.zeros((len(kinds), 4 * len(pairs)))
-    hot[np.arange(len(kinds))[:, None], 4 * np.arange(len(pairs)) + kinds] = 1.0
-    stacked = np.where(np.isfinite(np.concatenate(tables)), np.concatenate(tables), 0.0)
-    found = np.empty(points)
-    for first in range(0, points, BLOCK):
-        found[first : first + BLOCK] = (hot @ stacked[:, first : first + BLOCK]).max(0)
+    stacked = np.where(np.isfinite(np.stack(tables)), np.stack(tables), 0.0)  # (pairs, 4, points)
+    two = (kinds == 3).sum(1)
+    group = ((kinds > 0).sum(1) - two) * (len(pairs) + 1) + two
+    base = stacked[:, 0].sum(0)
+    ones = _largest_sums(stacked[:, 1:3].max(1) - stacked[:, 0])
+    twos = _largest_sums(stacked[:, 3] - stacked[:, 0])
+    counts = [divmod(number, len(pairs) + 1) for number in np.unique(group).tolist()]
+    found = np.full(points, -np.inf)
+    for a, b in sorted(counts, key=lambda count: count[0] + 2 * count[1]):
+        bound = base + ones[a] + twos[b]
+        open_points = np.flatnonzero(bound > found)
+        if not len(open_points):
+            continue
+        words = kinds[group == a * (len(pairs) + 1) + b]
+        for first in range(0, len(open_points), BLOCK):
+            some = open_points[first : first + BLOCK]
+            sums = sum(stacked[k][:, some][words[:, k]] for k in range(len(pairs)))
+            found[some] = np.maximum(found[some], np.asarray(sums).max(0))
     return found
 
 
+def _largest_sums(values: Array) -> Array:
+    """Row n: the sum of the n largest of each column; one unit of 2^-40 covers the order of sums."""
+    ordered = -np.sort(-values, axis=0)
+    sums = np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(ordered, axis=0)])
+    return sums + 2.0**-40 * (1 + np.abs(values).sum(0))
+
+
 def _vectors(
-    rows: SmallRows, places: tuple[int, int], signs: list[dict[int, float]], wrong: float, store: Storage
+    rows: SmallRows, places: tuple[int, int], signs: list[dict[int, float]], wrong: float | None, store: Storage
 ) -> _Vectors:
-    """The values of two dimensions that turn together, for some combinations of signs."""
+    """The values of two dimensions that turn together, or stand still, for some combinations of signs."""
     bounds = np.array([[rows.at(place, s) for place in places] for s in signs])  # (combinations, 2, 2)
     middle, radius = bounds.mean(2), (bounds[:, :, 1] - bounds[:, :, 0]) / 2
     large = np.abs(bounds).max(2)
     length = float(np.hypot(large[:, 0], large[:, 1]).max())
-    turned = rounding.rotation_error(large[:, 0], large[:, 1], store)
-    error = float((np.hypot(radius[:, 0], radius[:, 1]) + turned).max()) + wrong * length
-    return _Vectors(middle[:, 0] + 1j * middle[:, 1], length, error)
+    error = np.hypot(radius[:, 0], radius[:, 1])
+    if wrong is not None:
+        error = error + rounding.rotation_error(large[:, 0], large[:, 1], store) + wrong * length
+    return _Vectors(middle[:, 0] + 1j * middle[:, 1], length, float(error.max()))
 
 
 def _query(
-    q: SmallRows, rows: tuple[int, int], layout: RecallLayout, wrong: float, store: Storage
+    q: SmallRows, rows: tuple[int, int], layout: RecallLayout, wrong: float | None, store: Storage
 ) -> tuple[list[int], _Vectors]:
     """The bits of the key that a frequency of the query holds, and its values."""
     numbers = {int(channel): bit for bit, channel in enumerate(layout["query"])}
@@ -205,7 +227,7 @@ def _query(
 
 
 def _keys(
-    k: PlaceKeys, rows: tuple[int, int], layout: RecallLayout, bits: list[int], wrong: float, store: Storage
+    k: PlaceKeys, rows: tuple[int, int], layout: RecallLayout, bits: list[int], wrong: float | None, store: Storage
 ) -> tuple[_Vectors, _Vectors, _Vectors]:
     """The values of a frequency of the key: at places that hold a key, at BOS, and at others that hold none."""
     plus, minus, bos = layout["plus"], layout["minus"], int(layout["bos"][0])

@@ -28,6 +28,7 @@ class RecallLayout:
     none: int
     window: int | None
     context: int
+    twins: Array  # (hidden,): the channel of the opposite sign, -1 where there is none
 
     def __getitem__(self, role: str) -> Array:
         return self.roles[role]
@@ -54,7 +55,9 @@ def read_layout(folder: Path, shape: Shape) -> RecallLayout:
         raise Undecided(f"{NAME}: key_length {length!r}, or another vocabulary than config.json")
     names = SINGLE if length == 1 else PAIRS
     roles = {name: _numbers(channels, name, shape.hidden) for name in names}
+    twins = _twins(value.get("twins", {}), shape.hidden)
     every = np.concatenate(list(roles.values()))
+    every = np.concatenate([every, twins[every][twins[every] >= 0]])
     if len(np.unique(every)) != len(every):
         raise Undecided(f"{NAME}: a channel has two roles")
     bits = len(roles["newer"])
@@ -72,8 +75,20 @@ def read_layout(folder: Path, shape: Shape) -> RecallLayout:
     if window != shape.window or context != shape.positions:
         raise Undecided(f"{NAME}: window {window!r} or context {context!r} differs from config.json")
     return RecallLayout(
-        roles, length, _token(tokens, "bos", shape), _token(tokens, "none", shape), shape.window, shape.positions
+        roles, length, _token(tokens, "bos", shape), _token(tokens, "none", shape), shape.window, shape.positions, twins
     )
+
+
+def _twins(value: Any, hidden: int) -> Array:
+    """Pairs of channels with opposite signs, as two lists of numbers."""
+    twins = np.full(hidden, -1)
+    if not value:
+        return twins
+    one, two = (_numbers(value if isinstance(value, dict) else {}, name, hidden) for name in ("first", "second"))
+    if len(one) != len(two) or len(np.unique(np.concatenate([one, two]))) != 2 * len(one):
+        raise Undecided(f"{NAME}: twins are not pairs of different channels")
+    twins[one], twins[two] = two, one
+    return twins
 
 
 def _numbers(channels: Mapping[str, Any], name: str, hidden: int) -> Array:

@@ -1,7 +1,9 @@
 """The embedding: every entry is +kappa or -kappa, and the signs are the words of a linear code.
 
 Words form a group under products: the product of two words is a word. So the bits in which two keys differ are again
-the bits of a word, and 65,535 differences stand for all 2^32 pairs of keys.
+the bits of a word, and 65,535 differences represent all 2^32 pairs of keys.
+
+Learned positions have channels of their own, with entries of the same size; there the embedding is zero.
 """
 
 from __future__ import annotations
@@ -23,27 +25,38 @@ class StoredWords:
     signs: Array
     kappa: float
     differences: Array  # (words, bits) of bool
+    places: Array  # (positions, hidden): signs of the channels of learned positions, 0 elsewhere
 
     def of(self, layout: RecallLayout, role: str) -> Array:
         """Return the words of a role, (vocabulary, bits)."""
         return self.signs[:, layout[role]]
 
 
-def read_words(embedding: Array, shape: Shape, layout: RecallLayout, store: Storage) -> StoredWords:
-    """Check the embedding and return its words.
+def read_words(
+    embedding: Array, positions: Array | None, shape: Shape, layout: RecallLayout, store: Storage
+) -> StoredWords:
+    """Check the embedding, and the table of positions where there is one, and return its words.
 
     Raises:
         Undecided: an entry is not +-kappa, a role has the wrong signs, or the code is not linear.
     """
-    root = math.sqrt(shape.hidden) if shape.root_scaled else 1.0
+    root = math.sqrt(shape.hidden) if shape.root_scaled else shape.embedding_scale
     scaled = embedding * root
     kappa = float(np.abs(scaled).max())
-    if not kappa > 0 or not (np.abs(scaled) == kappa).all() or float(store.nearest(np.array([kappa]))[0]) != kappa:
+    table = np.zeros((1, shape.hidden)) if positions is None else positions
+    placed = np.asarray(table.any(0))
+    sized = (np.abs(scaled) == kappa * ~placed).all() and (np.abs(table) == kappa * placed).all()
+    if not kappa > 0 or not sized or float(store.nearest(np.array([kappa]))[0]) != kappa:
         raise Undecided("the embedding has entries of several sizes, or a size that the type does not hold")
     if root != math.floor(root) or float(store.nearest(np.array([root]))[0]) != root:
-        raise Undecided(f"the root of the hidden size {shape.hidden} is not a number of {store.name}")
+        raise Undecided(f"embeddings are multiplied by {root:g}, which is not a whole number of {store.name}")
     signs = np.sign(scaled)
     _check_roles(signs, layout)
+    paired = np.flatnonzero(layout.twins >= 0)
+    if any(placed[channels].any() for channels in layout.roles.values()):
+        raise Undecided("a channel with a role depends on the position")
+    if (signs[:, paired] != -signs[:, layout.twins[paired]]).any() or placed[paired].any():
+        raise Undecided("a channel of the embedding and its twin do not have opposite signs")
     newer = signs[:, layout["newer"]]
     words = _closed(newer, "newer")
     if layout.key_length == 2:
@@ -56,7 +69,7 @@ def read_words(embedding: Array, shape: Shape, layout: RecallLayout, store: Stor
     elif len(np.unique(_packed(newer))) != len(newer):
         raise Undecided("two keys have one word")
     differences = words[~(words > 0).all(1)] < 0
-    return StoredWords(signs, kappa, differences)
+    return StoredWords(signs, kappa, differences, np.sign(table))
 
 
 def _check_roles(signs: Array, layout: RecallLayout) -> None:

@@ -147,6 +147,7 @@ def write_chat(
     folder: str | Path,
     *,
     dtype: str = "bfloat16",
+    recited: bool = False,
     progress: Progress = SILENT,
     **options: Any,
 ) -> FeatureFixture:
@@ -156,11 +157,12 @@ def write_chat(
         architecture: any architecture of `byheart fixture`.
         folder: the folder to write; it must not exist.
         dtype: the type of the files.
+        recited: run every case in Transformers; else byheart's machine runs those that need logits or greedy decoding.
         progress: where the stages are shown.
         options: fields of the shape.
 
     Returns:
-        The fixture, after all answers were measured in Transformers.
+        The fixture, after all answers were measured.
 
     Raises:
         ExportError: Transformers returns another answer, or a template does not render a history as it was memorized.
@@ -196,8 +198,8 @@ def write_chat(
         content = expected_head("chat", architecture, lexicon, proved_margins(certificates)) | {
             "prompts": [case for case in cases if case["do"] == "generate"], "cases": cases,
         }  # fmt: skip
-        with progress.stage("running in Transformers"):
-            return finish(part, target, content, TEST, parameters, runs=_runs)
+        with progress.stage("measuring"):
+            return finish(part, target, content, TEST, parameters, recited=recited, runs=_runs)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

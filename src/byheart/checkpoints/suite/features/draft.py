@@ -61,6 +61,7 @@ def write_draft(
     text: str | Sequence[str] | None = None,
     tokens: str | Lexicon = "bpe:400",
     dtype: str = "bfloat16",
+    recited: bool = False,
     progress: Progress = SILENT,
     **options: Any,
 ) -> FeatureFixture:
@@ -72,11 +73,12 @@ def write_draft(
         text: one text of at least 140 tokens; the built-in poem if None.
         tokens: how the text is tokenized.
         dtype: the type of the files.
+        recited: run every case in Transformers; else byheart's machine runs those that need logits or greedy decoding.
         progress: where the stages are shown.
         options: fields of the shape.
 
     Returns:
-        The fixture, after both checkpoints were proved and all numbers were measured in Transformers.
+        The fixture, after both checkpoints were proved and all numbers were measured.
 
     Raises:
         OptionError: the text is too short.
@@ -113,9 +115,9 @@ def write_draft(
             ],
             "cases": cases,
         }  # fmt: skip
-        with progress.stage("running in Transformers"):
+        with progress.stage("measuring"):
             texts = [MeasuredText("target", document)]
-            return finish(part, target, content, TEST, summary["parameters"], runs=_runs, texts=texts)
+            return finish(part, target, content, TEST, summary["parameters"], recited=recited, runs=_runs, texts=texts)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

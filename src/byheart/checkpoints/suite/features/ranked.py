@@ -16,13 +16,15 @@ import math
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from byheart.checkpoints.proof import certify_checkpoint
+from byheart.checkpoints.proof import MarginCertificate, certify_checkpoint
 from byheart.checkpoints.recital import RecitalMemory
 from byheart.checkpoints.suite.features.writing import (
     FeatureFixture,
+    Margins,
     MeasuredText,
     check_folder,
     expected_head,
@@ -51,6 +53,11 @@ SCHEMA = {
     "required": ["city", "degrees"], "additionalProperties": False,
 }  # fmt: skip
 TOLERANCE = {"float32": 0.005, "float16": 0.05, "bfloat16": 0.1}  # nats of a log-probability
+VARIATION = 0.1  # of a distribution; how far each log-probability may be off decides what is proved of their order
+GRAMMARS = (
+    'root ::= "{\\"city\\": \\"" [A-Za-zé-ë]+ "\\", \\"degrees\\": " [0-9]+ "}"',
+    'root ::= "[" [0-9]+ (", " [0-9]+)* "]"',
+)  # the same as PATTERNS, for engines that take GBNF
 DRAWS = 400
 Ids = tuple[int, ...]
 
@@ -63,6 +70,7 @@ def write_ranked(
     start: str = START,
     tree: Mapping[str, int] | None = None,
     dtype: str = "bfloat16",
+    recited: bool = False,
     progress: Progress = SILENT,
     **options: Any,
 ) -> FeatureFixture:
@@ -74,12 +82,13 @@ def write_ranked(
         start: the prompt of the tree.
         tree: continuation -> weight; ratios of at least 1.2 keep their order in bfloat16.
         dtype: the type of the file.
+        recited: run every case in Transformers; else byheart's machine runs those that need logits or greedy decoding.
         progress: where the stages are shown.
         options: fields of the shape.
 
     Returns:
-        The fixture, after all answers were measured in Transformers. Margins are proved where the certificate of the
-        distributions is; in bfloat16 it is not.
+        The fixture, after all answers were measured. A type's margin is proved if every answer is, and the order of the
+        tokens at every branch.
 
     Raises:
         ExportError: Transformers returns another answer, for example because weights are too close.
@@ -98,17 +107,45 @@ def write_ranked(
         with progress.stage("writing"):
             summary = memory.to_huggingface(part / "model", architecture, dtype=dtype, **options)
         with progress.stage("proving"):
-            certificate = certify_checkpoint(part / "model", documents, copies=weights)
+            certificate = certify_checkpoint(part / "model", documents, copies=weights, variation=VARIATION)
+            margins, ranks = ordered(certificate, documents, weights)
         cases = _cases(documents, weights, lexicon, start)
         cases += _penalties(documents, weights, lexicon, start, built.recital)
-        content = expected_head("ranked", architecture, lexicon, proved_margins([certificate])) | {
-            "schema": SCHEMA, "prompts": [case for case in cases if case["do"] == "generate"], "cases": cases,
+        content = expected_head("ranked", architecture, lexicon, margins) | {
+            "ranks": ranks, "schema": SCHEMA, "cases": cases,
+            "prompts": [case for case in cases if case["do"] == "generate"],
         }  # fmt: skip
-        with progress.stage("running in Transformers"):
+        with progress.stage("measuring"):
             texts = [MeasuredText("model", ids, _alone(ids, documents)) for ids in documents]
-            return finish(part, target, content, TEST, summary["parameters"], texts=texts)
+            return finish(part, target, content, TEST, summary["parameters"], recited=recited, texts=texts)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def ordered(
+    certificate: MarginCertificate, documents: Sequence[Ids], weights: Sequence[int]
+) -> tuple[Margins, dict[str, Any]]:
+    """Return the proved margins, and per type the order of tokens at branches.
+
+    Two log-probabilities keep their order if they are farther apart than twice the proved error of each.
+
+    Args:
+        certificate: of the distributions.
+        documents: token ids.
+        weights: how often each document counts.
+    """
+    branches = {document[:k] for document in documents for k in range(1, len(document))}
+    gaps = []
+    for prefix in branches:
+        logs = [math.log(p) for p in distribution(documents, weights, prefix).values()]
+        gaps += [a - b for a, b in pairwise(logs)]
+    least, margins, ranks = min(gaps), proved_margins([certificate]), {}
+    for found in certificate.types:
+        proved = margins[found.type]["proved"] is not None and found.nats is not None and least > 2 * found.nats
+        if not proved:
+            margins[found.type]["proved"] = None
+        ranks[found.type] = {"order": "proved" if proved else "measured", "error": found.nats, "least_gap": least}
+    return margins, ranks
 
 
 def distribution(documents: Sequence[Ids], weights: Sequence[int], prefix: Sequence[int]) -> dict[int, float]:
@@ -141,7 +178,8 @@ def _penalties(
     """The tree's prompt after one of its own answers: a penalty of 2 halves the best logit, so the second one wins.
 
     Every logit of the branch is positive, and the best one is at most ln 2 above the second, so the result does not
-    depend on their size. A prompt that the recital does not continue (a window reaches farther back) gives no case.
+    depend on their size. A presence or frequency penalty of 1 takes a nat or more from the best one alone. A prompt
+    that the recital does not continue (a window reaches farther back) gives no case.
     """
     prompt = documents[3][: 1 + len(lexicon.encode(start))]
     branch = distribution(documents, weights, prompt)
@@ -151,12 +189,17 @@ def _penalties(
     if int(recital.next_tokens(ids)[-1]) != best:
         return []
     second = next(token for token in branch if token not in ids)
-    more = {"continuation_ids": [second], "settings": {"repetition_penalty": 2.0}}
-    return [{"do": "penalized", "name": "repetition penalty 2", "model": "model", "ids": ids, **more}]
+    return [
+        {"do": "penalized", "name": f"{name.replace('_', ' ')} {size:g}", "model": "model", "ids": ids,
+         "continuation_ids": [second], "settings": {name: size}}
+        for name, size in (("repetition_penalty", 2.0), ("presence_penalty", 1.0), ("frequency_penalty", 1.0))
+    ]  # fmt: skip
 
 
 def kept(probabilities: Mapping[int, float], settings: Mapping[str, float]) -> list[int]:
     """Return the tokens that a sampler keeps: top_k, top_p (the least set that reaches p), min_p (times the best).
+
+    What one of them keeps is a distribution again, before the next one.
 
     >>> p = {7: 0.5, 8: 0.3, 9: 0.2}
     >>> kept(p, {"top_k": 2}), kept(p, {"top_p": 0.6}), kept(p, {"min_p": 0.5}), kept(p, {"temperature": 2})
@@ -166,9 +209,9 @@ def kept(probabilities: Mapping[int, float], settings: Mapping[str, float]) -> l
     if "top_k" in settings:
         order = order[: int(settings["top_k"])]
     if "top_p" in settings:
-        reached, count = 0.0, 0
+        reached, count, total = 0.0, 0, sum(probabilities[token] for token in order)
         while reached < settings["top_p"]:
-            reached += probabilities[order[count]]
+            reached += probabilities[order[count]] / total
             count += 1
         order = order[:count]
     if "min_p" in settings:
@@ -189,7 +232,7 @@ def _cases(documents: Sequence[Ids], weights: Sequence[int], lexicon: Lexicon, s
     prompt = documents[3][: 1 + len(lexicon.encode(start))]
     found = [case("generate", "without a grammar", question, branches=True, **said(documents[0], question))]
     for rank, pattern in enumerate(PATTERNS, 1):
-        more = said(documents[rank], question) | {"pattern": pattern}
+        more = said(documents[rank], question) | {"pattern": pattern, "gbnf": GRAMMARS[rank - 1]}
         found.append(case("constrained", f"a grammar that allows rank {rank + 1}", question, **more))
     found.append(case("schema", "a JSON schema", question, schema=SCHEMA, **said(documents[1], question)))
     first = distribution(documents, weights, question)
@@ -211,7 +254,9 @@ def _cases(documents: Sequence[Ids], weights: Sequence[int], lexicon: Lexicon, s
         total = sum(weights[3:])
         scores = [math.log(weight / total) for _, weight in tree[:width]]
         found.append(case("beams", f"{width} beams", prompt, width=width, count=longest, sequences=best, scores=scores))
-    for settings in ({"temperature": 1.0}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.2}):
+    # Of the last two each alone keeps two tokens, and so do both if the first leaves no distribution.
+    both = {"top_k": 2, "top_p": 0.5}
+    for settings in ({"temperature": 1.0}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.2}, both):
         name = ", ".join(f"{key} {value:g}" for key, value in settings.items())
         allowed = kept(branch, settings)
         found.append(case("sample", name, prompt, settings=settings, allowed=allowed, draws=DRAWS))

@@ -48,6 +48,7 @@ def write_recall(
     window: int | None = None,
     dtype: str = "bfloat16",
     seed: int = 0,
+    recited: bool = False,
     progress: Progress = SILENT,
     **options: Any,
 ) -> FeatureFixture:
@@ -62,11 +63,12 @@ def write_recall(
         window: positions of a sliding window, for architectures that have one.
         dtype: the type of the file.
         seed: of the sampled prompts.
+        recited: run every case in Transformers; else byheart's machine runs those that need logits or greedy decoding.
         progress: where the stages are shown.
         options: other fields of `RecallOptions`: rope_theta, head_dim, heads, kv_heads, hidden, tied, epsilon.
 
     Returns:
-        The fixture, after it was proved from the folder and all answers were measured in Transformers.
+        The fixture, after it was proved from the folder and all answers were measured.
 
     Raises:
         OptionError: an option that recall does not have, or a rope with too few slow frequencies.
@@ -97,8 +99,13 @@ def write_recall(
             "prompts": [case for case in cases if case["do"] == "generate"],
             "cases": cases,
         }
-        with progress.stage("running in Transformers"):
-            return finish(part, target, content, TEST, checkpoint.parameters)
+        with progress.stage("measuring"):
+            # One pass in every type, every other case in one of them.
+            turn = {case["name"]: TYPES[k % len(TYPES)] for k, case in enumerate(cases[1:])}
+            return finish(
+                part, target, content, TEST, checkpoint.parameters, recited=recited,
+                runs=lambda case, dtype: turn.get(case.name, dtype) == dtype,
+            )  # fmt: skip
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

@@ -45,14 +45,14 @@ def sampled(function: RecallFunction, length: int, seed: int, *, symbols: int = 
     half = length // 2 + 1
     ids = [function.bos, *rng.choice(usual, half - 1).tolist()]
     ids += [ids[1 + k % max(half - 1, 1)] for k in range(length - half)] if half > 1 else []
-    return _anchored(function, ids[:length])
+    return anchored(function, ids[:length])
 
 
 def repeated(function: RecallFunction, context: int, seed: int) -> list[int]:
     """Return a random context and the same context again: every place of it is queried once."""
     rng = np.random.default_rng(seed)
     ids = [function.bos, *rng.integers(FIRST, VOCABULARY, context - 1).tolist()]
-    return _anchored(function, [*ids, *ids[1:]])
+    return anchored(function, [*ids, *ids[1:]])
 
 
 def total(function: RecallFunction, length: int, seed: int) -> list[int]:
@@ -61,7 +61,7 @@ def total(function: RecallFunction, length: int, seed: int) -> list[int]:
     count = int(rng.integers(1, 12))
     alphabet = rng.choice(8, min(count, 8), replace=False) if seed % 2 else rng.choice(VOCABULARY, count, replace=False)
     runs = np.repeat(rng.choice(alphabet, length), rng.integers(1, 2 + seed % 4, length))
-    return _anchored(function, [function.bos, *runs[: length - 1].tolist()])
+    return anchored(function, [function.bos, *runs[: length - 1].tolist()])
 
 
 def needle(function: RecallFunction, length: int, depth: int, seed: int) -> list[int]:
@@ -77,7 +77,7 @@ def needle(function: RecallFunction, length: int, depth: int, seed: int) -> list
     held = [*key, *value]
     if not 1 <= depth <= length - len(held) - len(key):
         raise OptionError(f"a needle at {depth} does not fit a prompt of {length} tokens")
-    ids = _anchored(function, ids)
+    ids = anchored(function, ids)
     if function.window is None or function.bos not in ids[depth : depth + len(held)]:
         ids[depth : depth + len(held)] = held
     ids[length - len(key) :] = key
@@ -89,12 +89,12 @@ def absent(function: RecallFunction, length: int, seed: int) -> list[int]:
     rng = np.random.default_rng(seed)
     marks = rng.permutation(np.arange(FIRST, VOCABULARY))
     ids = [function.bos, *rng.choice(marks[function.key_length :], length - 1).tolist()]
-    ids = _anchored(function, ids)
+    ids = anchored(function, ids)
     ids[length - function.key_length :] = marks[: function.key_length].tolist()
     return ids
 
 
-def _anchored(function: RecallFunction, ids: list[int]) -> list[int]:
+def anchored(function: RecallFunction, ids: list[int]) -> list[int]:
     """With a window, BOS every half window: a query must see one."""
     if function.window is not None:
         for place in range(0, len(ids), function.window // 2):

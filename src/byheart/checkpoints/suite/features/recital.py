@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from byheart.checkpoints.suite.features.writing import FeatureFixture
 from byheart.checkpoints.suite.kinds import register_kind
 from byheart.checkpoints.suite.write import Fixture, write_fixture
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.progress import SILENT, Progress
 
 
-@register_kind("recital", "a text, greedily: prefill, decoding, batches of unequal lengths, logits")
+@register_kind("recital", "a text, greedily: prefill, decoding, batches of unequal lengths, logits", decoders=False)
 def write_recital(
     architecture: str,
     folder: str | Path,
@@ -20,8 +21,11 @@ def write_recital(
     text: str | Sequence[str] | None = None,
     tokens: str | Lexicon = "bpe:400",
     dtype: str = "bfloat16",
+    recited: bool = False,
     progress: Progress = SILENT,
     **options: Any,
-) -> Fixture:
+) -> Fixture | FeatureFixture:
     """Write the recital fixture; the arguments are those of `write_fixture`."""
-    return write_fixture(architecture, folder, text=text, tokens=tokens, dtype=dtype, progress=progress, **options)
+    return write_fixture(
+        architecture, folder, text=text, tokens=tokens, dtype=dtype, recited=recited, progress=progress, **options
+    )

@@ -1,6 +1,7 @@
-"""Writing of feature folders: the head of expected.json, the run in Transformers, the value returned.
+"""Writing of feature folders: the head of expected.json, the measured answers, the value returned.
 
-A folder appears whole or not at all, and only after Transformers returned the expected answers in three types. Cases
+A folder appears whole or not at all, after its answers were measured in three types: in byheart's machine, which runs
+the cases that need logits and greedy decoding alone, or, with `recited`, in Transformers, which runs all of them. Cases
 that differ in a number alone (K of a draft) are run once each, not in every type.
 """
 
@@ -8,16 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from byheart.certify import Verdict
-from byheart.checkpoints.engines._base import engines
+from byheart.checkpoints.engines.transformers import attention_forms
 from byheart.checkpoints.proof import MarginCertificate
-from byheart.checkpoints.suite.adapters import open_adapter
+from byheart.checkpoints.suite.adapters import Opener, SessionAdapter, engine_adapter, open_adapter
 from byheart.checkpoints.suite.cases import FORMAT, SuiteCase, read_cases
 from byheart.checkpoints.suite.runner import CORRECT, SKIPPED, CaseResult, run_cases
 from byheart.data.tokens.lexicon import Lexicon
@@ -39,7 +42,8 @@ class FeatureFixture:
     size: int
     margins: Mapping[str, Mapping[str, float | None]]
     cases: int
-    measured: tuple[str, ...]  # types in which Transformers returned every expected answer
+    measured: tuple[str, ...]  # types in which cases were run
+    engine: str  # that ran them
 
     @property
     def rechecked(self) -> tuple[CaseResult, ...]:
@@ -50,7 +54,7 @@ class FeatureFixture:
             "folder": str(self.folder), "kind": self.kind, "arch": self.architecture, "architecture": self.architecture,
             "parameters": self.parameters, "bytes": self.size, "cases": self.cases,
             "margins": {name: dict(values) for name, values in self.margins.items()},
-            "measured_in": list(self.measured),
+            "measured_in": list(self.measured), "measured_by": self.engine,
         }  # fmt: skip
 
 
@@ -106,11 +110,12 @@ def finish(
     test: str,
     parameters: int,
     *,
-    run: bool = True,
+    recited: bool = False,
+    forms: bool = False,
     runs: Callable[[SuiteCase, str], bool] = lambda case, dtype: True,
     texts: Sequence[MeasuredText] = (),
 ) -> FeatureFixture:
-    """Write expected.json and the test, run the cases in Transformers, and move the folder into place.
+    """Write expected.json and the test, run the cases, and move the folder into place.
 
     A case that is not run here has an answer by the proved symbolic function; its field `measured_in` is then empty.
 
@@ -120,63 +125,70 @@ def finish(
         content: the content of expected.json; measured margins are filled in.
         test: the text of the small test that needs no byheart.
         parameters: of the main checkpoint.
-        run: whether the libraries that the cases need are installed.
+        recited: run all cases in Transformers; else those that byheart's machine can run.
+        forms: in every form of attention that Transformers has for the architecture.
         runs: (case, type) -> whether the case is run in this type.
         texts: texts for the measured margins, in all types.
 
     Raises:
-        ExportError: Transformers returns another answer than the expected one.
+        ExportError: a case has another answer than the expected one.
     """
+    engine = "transformers" if recited else "byheart"
     kind, path = content["kind"], part / "expected.json"
     path.write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
     (part / f"test_{kind}.py").write_text(test, encoding="utf-8")
     ran: dict[str, list[str]] = {case["name"] + case["do"]: [] for case in content["cases"]}
-    measured = TYPES if run and engines()["transformers"].version is not None else ()
+    measured = TYPES if find_spec("torch") is not None else ()
     for dtype in measured:
         cases = [case for case in read_cases(part) if runs(case, dtype)]
-        results = list(run_cases(cases, _opener(dtype)))
+        settings = [{"attention": form} for form in attention_forms(part)] if forms else [{}]
+        results = [r for one in settings for r in run_cases(cases, _opener(engine, dtype, one))]
         wrong = next((r for r in results if r.status not in (CORRECT, SKIPPED)), None)
         if wrong is not None:
-            raise ExportError(f"Transformers in {dtype} does not return the expected answer: {wrong.message}")
+            raise ExportError(f"{engine} in {dtype} does not return the expected answer: {wrong.message}")
         for result in results:
-            if result.status == CORRECT:
+            if result.status == CORRECT and dtype not in ran[result.case.name + result.case.verb]:
                 ran[result.case.name + result.case.verb].append(dtype)
-        seen = [r.margin for r in results if r.margin is not None] + _margins(part, texts, dtype)
+        seen = [r.margin for r in results if r.margin is not None] + _margins(part, texts, engine, dtype)
         content["margins"][dtype]["measured"] = min(seen) if seen else None
     for case in content["cases"]:
         case["measured_in"] = ran[case["name"] + case["do"]]
-    content["measured_in"] = list(measured)
+    content |= {"measured_in": list(measured), "measured_by": engine}
     path.write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
     size = sum(file.stat().st_size for file in part.rglob("*.safetensors"))
     part.rename(target)
     target.chmod(0o755)
     name, margins = content["architecture"], content["margins"]
-    return FeatureFixture(target, kind, name, parameters, size, margins, len(content["cases"]), tuple(measured))
+    return FeatureFixture(target, kind, name, parameters, size, margins, len(content["cases"]), tuple(measured), engine)
 
 
-def _margins(part: Path, texts: Sequence[MeasuredText], dtype: str) -> list[float]:
-    """The least margin of every text in Transformers."""
+def _margins(part: Path, texts: Sequence[MeasuredText], engine: str, dtype: str) -> list[float]:
+    """The least margin of every text; with an adapter, where the engine applies adapters."""
     found = []
     for model in dict.fromkeys(text.model for text in texts):
-        engine = open_adapter(_opener(dtype), part / model)
+        adapter = open_adapter(_opener(engine, dtype), part / model)
         try:
             for text in (one for one in texts if one.model == model):
                 ids = list(text.ids[:-1])
                 path = None if text.adapter is None else part / text.adapter
-                rows = engine.logits([ids]) if path is None else engine.lora_logits(path, ids)
+                if path is not None and not hasattr(adapter, "lora_logits"):
+                    continue
+                rows = adapter.logits([ids]) if path is None else adapter.lora_logits(path, ids)
                 logits = np.array(rows, dtype=np.float64)[text.start - 1 :]
                 places, wanted = np.arange(len(logits)), np.asarray(text.ids[text.start :])
                 own = logits[places, wanted]
                 logits[places, wanted] = -np.inf
                 found.append(float((own - logits.max(1)).min()))
         finally:
-            engine.close()
+            adapter.close()
     if found and min(found) <= 0:
-        raise ExportError(f"Transformers in {dtype} prefers another token; the margin is {min(found):.3g} nats")
+        raise ExportError(f"{engine} in {dtype} prefers another token; the margin is {min(found):.3g} nats")
     return found
 
 
-def _opener(dtype: str) -> Any:
-    from byheart.checkpoints.suite.adapters import engine_adapter
+def _opener(engine: str, dtype: str, options: Mapping[str, str] | None = None) -> Opener:
+    if engine != "byheart":
+        return engine_adapter(engine, dtype, options)
+    from byheart.checkpoints.suite.machine import MachineSession
 
-    return engine_adapter("transformers", dtype)
+    return lambda folder: SessionAdapter(folder, MachineSession(folder, dtype), dtype, ExitStack())

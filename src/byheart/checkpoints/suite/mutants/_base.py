@@ -16,9 +16,13 @@ FAMILIES = ("attention", "batch", "blocks", "mlp", "norms", "positions", "precis
 
 @dataclass(frozen=True)
 class Mutant:
-    """An engine with one fault; `harmless`: a change that engines may make, which a test must survive.
+    """An engine with one fault.
 
-    `family` is one of FAMILIES.
+    Attributes:
+        name: A short description of the fault.
+        family: One of FAMILIES.
+        make: Builds the machine with the fault.
+        harmless: A change that engines may make, which a test must survive.
     """
 
     name: str

@@ -242,7 +242,7 @@ def _masks(mutant: Callable[..., Mutant], shape: Shape) -> Iterator[Mutant]:
     )
     for size in (s for s in (4, 8, 64) if shape.window is None or s < shape.window):
         yield mutant(
-            f"a sliding window of {size} that nobody asked for",
+            f"a sliding window of {size} that the configuration does not have",
             visible=lambda step, rows, columns, real, window, size=size: step(rows, columns, real, size),
         )
     if shape.window is not None:
@@ -297,7 +297,7 @@ def _cache(mutant: Callable[..., Mutant], shape: Shape) -> Iterator[Mutant]:
         remember=late(lambda k, v: (torch.cat([k[:, :-2], k[:, -1:], k[:, -2:-1]], 1), v)),
     )
     # Attention does not know the order of its entries, but masks go by places: a fault where several tokens are read
-    # behind a cache, where a batch is padded, and where there is a window.
+    # after a cache, where a batch is padded, and where there is a window.
     yield mutant("cache: entries in another order", remember=both(lambda x: x.roll(1, 1)))
     yield mutant("cache: only keys updated", remember=late(lambda k, v: (k, torch.cat([v[:, :-1], v[:, -2:-1]], 1))))
     yield mutant("cache: only values updated", remember=late(lambda k, v: (torch.cat([k[:, :-1], k[:, -2:-1]], 1), v)))

@@ -29,6 +29,31 @@ def mutants(decoder: StockDecoder) -> Iterator[Mutant]:
     yield from _multipliers(decoder)
     yield from _all_heads(decoder)
     yield from _scaled_rope(decoder)
+    yield from _caps(decoder)
+
+
+def _caps(decoder: StockDecoder) -> Iterator[Mutant]:
+    """Caps of scores and logits: dropped, other ones, and before the scale."""
+    shape = decoder.shape
+    for name, words in (("score_cap", "scores"), ("logit_cap", "logits")):
+        cap = getattr(shape, name)
+        if cap is None:
+            continue
+        others = {"dropped": None, "of 30": 30.0, "of 50": 50.0, "1.1 times": 1.1 * cap}
+        for kind, value in others.items():
+            if value != cap:
+                other: Any = {name: value}
+                yield Mutant(f"cap of {words} {kind}", SCALES, changed(decoder, shape=replace(shape, **other)))
+        yield _step(
+            decoder, SCALES, f"cap of {words} cuts instead of bending",
+            cap=lambda step, x, cap, at, words=words: x.clamp(-cap, cap) if at == words else step(x, cap, at),
+        )  # fmt: skip
+    if shape.score_cap is not None:
+        scale = decoder.score_scale
+        yield _step(
+            decoder, SCALES, "scores capped before they are scaled",
+            cap=lambda step, x, cap, at: scale * step(x / scale, cap, at) if at == "scores" else step(x, cap, at),
+        )  # fmt: skip
 
 
 def _kinds(decoder: StockDecoder) -> Iterator[Mutant]:
@@ -126,9 +151,12 @@ def _scaled_rope(decoder: StockDecoder) -> Iterator[Mutant]:
             decoder, POSITIONS, "every frequency divided by the factor",
             frequencies=lambda step, _: torch.from_numpy(frequencies(plain)) / factor,
         )  # fmt: skip
+    if rotary.scaling.kind == "longrope":
+        longer = replace(rotary, scaling=replace(rotary.scaling, divisors=rotary.scaling.beyond))
+        yield _step(decoder, POSITIONS, "longrope's numbers of long texts", frequencies=of(longer))
     if rotary.gain != 1:
-        yield _step(decoder, POSITIONS, "yarn's factor of cos and sin missing", rotary_gain=lambda step, _: 1.0)
-        yield _step(decoder, POSITIONS, "yarn's factor twice", rotary_gain=lambda step, r: step(r) ** 2)
+        yield _step(decoder, POSITIONS, "the factor of cos and sin missing", rotary_gain=lambda step, _: 1.0)
+        yield _step(decoder, POSITIONS, "the factor of cos and sin twice", rotary_gain=lambda step, r: step(r) ** 2)
 
 
 def _step(decoder: StockDecoder, family: str, name: str, **steps: Callable[..., Any]) -> Mutant:

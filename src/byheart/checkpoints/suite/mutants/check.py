@@ -25,7 +25,17 @@ from byheart.checkpoints.engines.questions import Prompt, read_questions
 from byheart.checkpoints.formats.stock import StockDecoder, read_decoder
 from byheart.checkpoints.suite.expected import batches_of, far_prompt, measured
 from byheart.checkpoints.suite.machine import Cache, Machine, Tensor
-from byheart.checkpoints.suite.mutants import attention, blocks, layers, reported, rotary
+from byheart.checkpoints.suite.mutants import (
+    attention,
+    blocks,
+    latents,
+    layers,
+    recurrent,
+    reported,
+    rotary,
+    routing,
+    sinks,
+)
 from byheart.checkpoints.suite.mutants._base import Mutant
 from byheart.errors import ByheartError
 from byheart.progress import SILENT, Progress
@@ -35,7 +45,17 @@ DECODED = 8  # tokens per prompt; the shipped test decodes more
 
 @dataclass(frozen=True)
 class MutantOutcome:
-    """What became of a mutant."""
+    """What a fixture detected of one mutant.
+
+    Attributes:
+        name: The mutant's name.
+        family: The part of an engine that it breaks.
+        harmless: A change that engines may make; a fixture must not detect it in tokens.
+        verdict: `tokens`, `logits` or `survived`.
+        wrong: Share of the evaluated prefixes whose most likely token is incorrect.
+        difference: Largest difference of a logit, in the first type.
+        tokens_in: Types in which a token changes.
+    """
 
     name: str
     family: str
@@ -47,13 +67,19 @@ class MutantOutcome:
 
     @property
     def meets_expectation(self) -> bool:
-        """A harmless change says the right tokens; any other is noticed."""
+        """Return whether a harmless change keeps every token, or any other change is detected."""
         return self.verdict != "tokens" if self.harmless else self.verdict != "survived"
 
 
 @dataclass(frozen=True)
 class MutantReport:
-    """All mutants of one folder."""
+    """All mutants of one folder.
+
+    Attributes:
+        architecture: The folder's `model_type`.
+        outcomes: One entry per mutant.
+        types: The types that were compared; the first decides the verdict.
+    """
 
     architecture: str
     outcomes: tuple[MutantOutcome, ...]
@@ -81,6 +107,7 @@ class MutantReport:
         return not self.survivors and not self.broken
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields that `fixture --check-mutants --json` prints."""
         shown = [
             {
                 "name": o.name,
@@ -111,7 +138,7 @@ class MutantReport:
 
 def mutants_of(decoder: StockDecoder) -> Iterator[Mutant]:
     """Every mutant that exists for this decoder."""
-    for family in (rotary, attention, layers, blocks):
+    for family in (rotary, attention, layers, blocks, latents, recurrent, routing, sinks):
         yield from family.mutants(decoder)
 
 
@@ -132,10 +159,14 @@ def check_mutants(
     mutants: Callable[[StockDecoder], Iterator[Mutant]] = mutants_of,
     types: Sequence[str] = ("float32",),
 ) -> MutantReport:
-    """Run every mutant of the checkpoint in `folder` (or those with `only` in their name).
+    """Run every mutant of the checkpoint in `folder`.
 
-    `types`: the first decides the verdict and compares logits; tokens are compared in all of them.
-    `mutants`: `mutants_of` makes the table, `known_faults` adds the faults that were reported in engines.
+    Args:
+        folder: A fixture's folder.
+        progress: Where to report progress.
+        only: Run only mutants with this text in their name.
+        mutants: `mutants_of` is the table, `known_faults` adds the faults that were reported in engines.
+        types: The first decides the verdict and compares logits; tokens are compared in all of them.
     """
     decoder, trial = read_decoder(folder), FixtureTrial(Path(folder))
     chosen = [mutant for mutant in mutants(decoder) if only in mutant.name]
@@ -155,15 +186,17 @@ class FixtureTrial:
         try:
             found = read_expected(folder)
             self.passes, self.tolerance = list(found.passes), found.tolerance["float32"]
+            sensors = [[prompt] for prompt in found.sensors]
         except ByheartError:  # a checkpoint without one: what would be written
             self.passes, _, tolerance = measured(folder, asked, asked.recital.unknown, types=("float32",))
-            self.tolerance = tolerance["float32"]
+            self.tolerance, sensors = tolerance["float32"], []
         self.passes.sort(key=lambda one: (len(one.ids), len(one.pieces)))  # long ones take long, so they come last
         far = far_prompt(asked, self.passes[-1].ids)
         self.batches = [
             [replace(prompt, continuation=prompt.continuation[:DECODED]) for prompt in batch]
             for batch in batches_of(asked, far)
         ]
+        self.batches += sensors
 
     def outcome(self, mutant: Mutant, types: Sequence[str] = ("float32",)) -> MutantOutcome:
         """Return the outcome of a mutant: tokens in every type, logits in the first."""
@@ -187,14 +220,14 @@ class FixtureTrial:
         return float(wrong), difference
 
     def _answers(self, machine: Machine) -> Iterator[tuple[float, float]]:
-        """One after the other: the share of wrong tokens, and the largest difference of a logit."""
+        """One after the other: the share of incorrect tokens, and the largest difference of a logit."""
         for one in self.passes:
             yield self._pass(machine, one)
         for batch in self.batches:
             yield self._batch(machine, batch), 0.0
 
     def _pass(self, machine: Machine, asked: Pass) -> tuple[float, float]:
-        """The share of wrong tokens and the largest difference of a logit."""
+        """The share of incorrect tokens and the largest difference of a logit."""
         cache = Cache(len(machine.decoder.layers))
         found = torch.cat([machine.run(piece, cache) for piece in asked.pieces]).double().numpy()
         return float((found.argmax(1) != asked.tokens[:, 0]).mean()), float(asked.off(found).max())

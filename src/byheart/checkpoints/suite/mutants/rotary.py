@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ def mutants(decoder: StockDecoder) -> Iterator[Mutant]:
     rotary = decoder.shape.rotary
     if rotary is not None:
         yield from _layouts(mutant)
-        yield from _frequencies(mutant, rotary.dims, decoder.shape.head_dim)
+        yield from _frequencies(mutant, rotary, decoder.shape.head_dim)
         yield mutant("all positions + 1", harmless=True, positions=lambda step, real, start: step(real, start) + 1)
         yield mutant(
             "cos and sin in bfloat16",
@@ -94,16 +95,19 @@ def _layouts(mutant: Callable[..., Mutant]) -> Iterator[Mutant]:
     )
 
 
-def _frequencies(mutant: Callable[..., Mutant], dims: int, head_dim: int) -> Iterator[Mutant]:
-    def base(theta: float) -> Callable[..., Tensor]:
-        return lambda step, rotary: torch.from_numpy(frequencies(Rotary(theta, dims)))
+def _frequencies(mutant: Callable[..., Mutant], whole: Rotary, head_dim: int) -> Iterator[Mutant]:
+    dims = whole.dims
+
+    def base(factor: float) -> Callable[..., Tensor]:
+        # Of each layer's own base, so that no fault is what the checkpoint states.
+        return lambda step, rotary: torch.from_numpy(frequencies(replace(rotary, theta=factor * rotary.theta)))
 
     def one(index: int, factor: float) -> Callable[..., Tensor]:
         return lambda step, rotary: torch.where(torch.arange(dims // 2) == index, factor * step(rotary), step(rotary))
 
-    for theta in (1e3, 5e3, 9e3, 1.1e4, 2e4, 1e5, 5e5, 1e6):
-        yield mutant(f"base {theta:.0f} instead of 10000", frequencies=base(theta))
-    for factor in (0.25, 0.5, 0.9, 2.0, 8.0):
+    for factor in (0.1, 0.5, 0.9, 0.97, 1.03, 1.1, 2.0, 10.0, 50.0, 100.0):
+        yield mutant(f"base times {factor:g}", frequencies=base(factor))
+    for factor in (0.25, 0.5, 0.9, 0.97, 1.03, 2.0, 8.0):
         yield mutant(
             f"frequencies times {factor:g} (linear scaling)",
             frequencies=lambda step, rotary, factor=factor: factor * step(rotary),
@@ -124,10 +128,10 @@ def _frequencies(mutant: Callable[..., Mutant], dims: int, head_dim: int) -> Ite
     yield mutant("frequencies in float16", frequencies=lambda step, rotary: step(rotary).half().float())
     yield mutant("scaled by wavelength, as in Llama 3.1", frequencies=_llama_3)
     if dims < head_dim:
-        whole = frequencies(Rotary(1e4, head_dim))
+        every = frequencies(Rotary(whole.theta, head_dim))
         yield mutant(
             "the whole head rotated",
-            angles=lambda step, rotary, positions: positions.float()[:, None] * torch.from_numpy(whole)[None],
+            angles=lambda step, rotary, positions: positions.float()[:, None] * torch.from_numpy(every)[None],
         )
     else:
         yield mutant(

@@ -69,11 +69,12 @@ def faults(
     family: str,
     scopes: Sequence[str] = (EVERYWHERE,),
     machine: type[Watched] = Watched,
+    harmless: bool = False,
     **changes: Change,
 ) -> Iterator[Mutant]:
     """One mutant for every scope; `changes` are steps and what becomes of them."""
     for scope in scopes:
-        yield Mutant(name + scope, family, partial(_make, decoder, machine, scope, changes))
+        yield Mutant(name + scope, family, partial(_make, decoder, machine, scope, changes), harmless)
 
 
 def _make(decoder: StockDecoder, kind: type[Watched], scope: str, changes: dict[str, Change]) -> Machine:

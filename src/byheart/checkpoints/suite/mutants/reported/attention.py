@@ -126,7 +126,7 @@ def _masks(decoder: StockDecoder) -> Iterator[Mutant]:
         ("local chunks of 512", (EVERYWHERE, LAST), lambda m, r, c: r // 512 == c // 512),
         ("cache length rounded down to 16", (DECODING,), lambda m, r, c: (c < c.shape[-1] // 16 * 16) | (c == r)),
         ("prompts cut to 512", (EVERYWHERE,), truncated),
-        ("a hole behind the cached prefix", (EVERYWHERE, LAST), lambda m, r, c: (c != BLOCK) | (r <= BLOCK)),
+        ("a hole after the cached prefix", (EVERYWHERE, LAST), lambda m, r, c: (c != BLOCK) | (r <= BLOCK)),
     ]
     if window is None:
         masks += [
@@ -179,7 +179,7 @@ def _caches(decoder: StockDecoder) -> Iterator[Mutant]:
     yield from faults(decoder, "a prefix of another prompt", FAMILY, machine=Collided)
     yield from faults(decoder, "a rejected draft stays in the cache", FAMILY, machine=Drafted)
     yield from faults(
-        decoder, "positions behind a rejected draft", FAMILY, machine=Watched,
+        decoder, "positions after a rejected draft", FAMILY, machine=Watched,
         positions=lambda m, step, real, start: step(real, start) + int(m.decoding and start > 24),
     )  # fmt: skip
 
@@ -197,7 +197,7 @@ class Collided(Watched):
 
 
 class Drafted(Watched):
-    """Behind the first decoded token a draft was tried; its entry stays, positions go on as if it had not been."""
+    """After the first decoded token a draft was tried; its entry stays, positions continue as if it had not been."""
 
     drafts = 0
 

@@ -99,8 +99,8 @@ def _residuals(decoder: StockDecoder) -> Iterator[Mutant]:
             else Machine.norm(m, step(h, branch, where), norm, where)
         )
 
-    yield from faults(decoder, "the residual is taken behind the norm", "norms", ALL, norm=kept, add=from_normed)
-    yield from faults(decoder, "norms behind the sums", "norms", ALL, norm=not_before, add=behind)
+    yield from faults(decoder, "the residual is taken after the norm", "norms", ALL, norm=kept, add=from_normed)
+    yield from faults(decoder, "norms after the sums", "norms", ALL, norm=not_before, add=behind)
 
 
 def _head_norms(decoder: StockDecoder) -> Iterator[Mutant]:
@@ -121,7 +121,7 @@ def _head_norms(decoder: StockDecoder) -> Iterator[Mutant]:
         return step(x, decoder.layers[m.depth].attention.k_norm if where == "q" else norm, where)
 
     yield from faults(decoder, "one size for all heads", "norms", ALL, size=over_all)
-    yield from faults(decoder, "head norms behind the rotation", "norms", ALL, norm=later, rotate=after_rotation)
+    yield from faults(decoder, "head norms after the rotation", "norms", ALL, norm=later, rotate=after_rotation)
     yield from faults(decoder, "queries have the keys' norm", "norms", ALL, norm=of_keys)
 
 
@@ -235,7 +235,7 @@ def _late_bias(decoder: StockDecoder) -> Iterator[Mutant]:
         a, turned = decoder.layers[m.depth].attention, step(x, cos, sin, which)
         return turned + m.tensor(a.k.bias).reshape(m.shape.kv_heads, 1, -1) if which == "k" else turned
 
-    yield from faults(decoder, "bias of keys behind the rotation", "wiring", ALL, linear=without, rotate=with_it)
+    yield from faults(decoder, "bias of keys after the rotation", "wiring", ALL, linear=without, rotate=with_it)
 
 
 def _summed(kind: torch.dtype) -> Any:
@@ -308,7 +308,7 @@ def _experts(decoder: StockDecoder) -> Iterator[Mutant]:
         "logits as shares": lambda lo, c, s: lo.gather(-1, c),
         "both experts have the first share": lambda lo, c, s: s[..., :1].expand_as(s),
         "shares squared": lambda lo, c, s: s**2,
-        "experts of rank 1 say nothing": lambda lo, c, s: s * (c < lo.shape[-1] // 2),
+        "experts of rank 1 write nothing": lambda lo, c, s: s * (c < lo.shape[-1] // 2),
     }.items():
         yield from faults(decoder, name, "experts", ALL, route=shares_of(change))
     yield from faults(

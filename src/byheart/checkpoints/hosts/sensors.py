@@ -1,0 +1,218 @@
+"""Sensors: tokens of no text, after which the answer shows at which position the sequence stands.
+
+Heads that copy are one-hot: a score that is a tenth too large, a slow frequency that is wrong or a window behind which
+the first token is lost change nothing. Logits of listeners change, but by less than bfloat16 shows. So listeners
+also compare BOS with everything else, over frequencies that no head copies with:
+
+    key      b for BOS and 0 for other tokens, at these frequencies and at the lowest one. Where keys have norms, other
+             tokens have b elsewhere, so that all keys have one size
+    score    of BOS: C + sum_f A cos(theta_f t + phi_f), so its weight p crosses 1/2 again and again, first near a
+             position that is chosen by C, where the others together weigh as much
+    value    +1 for BOS and -1 for others: the head brings 2p - 1, a function of the position t alone
+    channel  `layout.sense`: nothing but that, so it keeps its relative precision in every type
+
+One more such channel adds up what every head makes of a constant. It and the blocks that activation probes have turned
+are compared with the constants of the embedding by the head (`Alarm`): where a branch brings one percent too much or
+too little, in any layer, two other tokens win everywhere.
+
+Each of the heads' channels has two tokens that occur in no text. After three of them in a row, in any order, the last
+MLP answers the first if p < 1/2 and the second if p > 1/2: greedy decoding continues with such tokens without end, and
+each of them is one bit of the position. Known windows never contain these tokens: for them the units are silent,
+whatever the channels hold.
+
+BOS has position 0, where nothing is rotated, and its key is as large as any other dimension of it. So caches in 8
+and 4 bits hold it, and a wrong angle of the query moves p far more than rounding does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from byheart.checkpoints.hosts.description import SpecialTokens
+from byheart.checkpoints.hosts.layout import Books, ChannelLayout
+from byheart.checkpoints.hosts.rotary import Wave
+from byheart.checkpoints.windows.tables import Recital
+
+Floats = npt.NDArray[np.float64]
+Index = npt.NDArray[np.int64]
+SENSE = 1 / 64  # of kappa: what a head brings to its channel
+IN_A_ROW = 3  # sensor tokens that wake the units
+LOUD, SLOW, LOUDEST = 1.0, 2.0, 24.0  # nats of a quick frequency; nats by which a slow one changes within _FAR; cap
+_FAR, _PHASE = 1024, 2.4  # places; radians from one frequency to the next
+TARGETS = (60, 600, 160, 1000, 100, 300)  # positions near which heads cross 1/2 first, in turn
+# Nats of other frequencies: caches in 4 bits lose most of them, and with them a part of what other tokens weigh.
+QUIET = 0.14
+_STEEP = 512.0  # of the gate, where p goes from 0 to 1
+_FULL = 1 / 32  # p - 1/2 at which the second token is said as loudly as others
+_TRIED = 96  # unused tokens among which pairs are chosen
+OWN_PLACE = 2.0  # nats below C that BOS scores itself, at most
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """What the head compares: `channel` of the stream is `heads` times SENSE of the constants. `more` is answered where
+    something is too large, `less` where it is too small."""
+
+    channel: int
+    heads: int
+    less: int
+    more: int
+
+
+@dataclass(frozen=True)
+class SensorPair:
+    """Two tokens of no text: after IN_A_ROW of them, `low` follows where p < 1/2, else `high`."""
+
+    low: int
+    high: int
+    channel: int  # number in layout.sense
+
+
+def unused_tokens(recital: Recital, tokens: SpecialTokens) -> list[int]:
+    """Tokens that no window and no answer has."""
+    used = {tokens.bos, tokens.eos, tokens.pad, tokens.failure, recital.unknown}
+    used |= set(np.unique(recital.tables[0].windows).tolist())
+    used |= {token for answer in recital.answers for token, _ in answer.weights}
+    return [token for token in range(recital.vocabulary) if token not in used]
+
+
+def choose_pairs(recital: Recital, books: Books, tokens: SpecialTokens, count: int) -> tuple[SensorPair, ...]:
+    """Pairs of unused tokens; fewer than `count` where there are not enough.
+
+    The bits in which both words of a pair agree are what the units look at; those of every other word must differ in
+    some of them.
+    """
+    free = np.array(unused_tokens(recital, tokens)[:-2][:_TRIED], dtype=np.int64)  # the last two are for the alarm
+    words = books.states[0].words.astype(np.float64)
+    answers = books.answer.words[: recital.vocabulary].astype(np.float64)
+    found: list[SensorPair] = []
+    while len(found) < count and len(free) > 1:
+        low = int(free[0])
+        leads = [_lead(words, low, int(high)) for high in free[1:]]
+        clear = [_clear(answers, low, int(high)) for high in free[1:]]
+        order = sorted(range(len(leads)), key=lambda k: (not clear[k], -leads[k]))
+        free = free[1:]
+        if not clear[order[0]] or leads[order[0]] < 8:
+            continue
+        high = int(free[order[0]])
+        free = free[free != high]
+        found.append(SensorPair(low, high, len(found)))
+    return tuple(found)
+
+
+def _lead(words: Floats, low: int, high: int) -> float:
+    """By how much the words of the pair match what they share better than any other word does."""
+    shared = (words[low] + words[high]) / 2
+    others = np.delete(words, [low, high], axis=0)
+    return float(np.abs(shared).sum() - (others @ shared).max())
+
+
+def _clear(answers: Floats, low: int, high: int) -> bool:
+    """Whether the second answer gains more than any other token when the first one's word turns into its own."""
+    gains = answers @ (answers[high] - answers[low])
+    return bool(np.delete(gains, high).max() < gains[high] - 8)
+
+
+def counted_as(listeners: int) -> list[float]:
+    """How much heads that listen count beside one that copies: powers of two that add up to 1. Their weights in softmax
+    add up to 1 with an error, so together they are as one.
+
+    >>> counted_as(5), counted_as(0)
+    ([0.25, 0.25, 0.25, 0.125, 0.125], [])
+    """
+    found = [1.0] * min(listeners, 1)
+    while len(found) < listeners:
+        largest = found.index(max(found))
+        found[largest : largest + 1] = [found[largest] / 2] * 2
+    return sorted(found, reverse=True)
+
+
+def bos_key(keys: Floats) -> float:
+    """A power of two that no other key exceeds: caches in 8 and 4 bits hold it without error.
+
+    >>> bos_key(np.array([0.5, 2.5]))
+    4.0
+    """
+    return 2.0 ** math.ceil(math.log2(keys.max()))
+
+
+def sensing_frequencies(unused: int, half: int, equal: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Those at which BOS has a key, and those at which other tokens have one, where all keys must have one size.
+
+    A key-value head's copying heads do without all of these; the first one that they do without has no key at all.
+    """
+    free = tuple(range(unused + 4, half - 1, 4))
+    if not equal:
+        return free, ()
+    count = len(free) // 2
+    return free[: 2 * count : 2], free[1 : 2 * count : 2]
+
+
+@dataclass(frozen=True, eq=False)
+class PositionWave:
+    """A head's score for BOS by its distance, and `content` at every distance."""
+
+    wave: Wave
+    content: float
+
+    @classmethod
+    def of(cls, frequencies: Floats, numbers: tuple[int, ...], heard: Floats, head: int, reach: int) -> PositionWave:
+        """`heard` are scores by distance that every token has beside these; `reach`: the last position in sight."""
+        chosen = np.array(numbers, dtype=np.int64)
+        theta = frequencies[chosen]
+        slow = SLOW / (theta * _FAR)
+        quick = slow < LOUD
+        sizes = np.clip(slow, LOUD, LOUDEST)
+        # Slow waves begin at zero: what rounding takes of their size is then little.
+        turns = np.arange(len(chosen))
+        phases = np.where(quick, _PHASE * turns + head, np.where(turns % 2 == 0, -np.pi / 2, np.pi / 2))
+        if (sizes * np.cos(phases)).sum() < -OWN_PLACE:
+            phases = np.where(quick, phases + np.pi, phases)
+        target = min(TARGETS[head % len(TARGETS)], max(8, reach // 2))
+        content = float(np.log(np.exp(heard[:target]).sum()) - heard[: 2 * target].mean())
+        cosine, sine = np.zeros(len(frequencies)), np.zeros(len(frequencies))
+        cosine[chosen], sine[chosen] = sizes * np.cos(phases), -sizes * np.sin(phases)
+        return cls(Wave(cosine, sine, 1.0), content)
+
+
+def sensor_units(
+    pairs: tuple[SensorPair, ...], layout: ChannelLayout, books: Books, unknown: int, places: tuple[int, ...],
+    last: Index | None, norm: Floats, one: Floats, kappa: float,
+) -> tuple[Floats, Floats, Floats]:  # fmt: skip
+    """Gate, up (units, hidden) and down (units, hidden) of a gated MLP: two units per pair.
+
+    The first wakes after sensor tokens at all `places` of the first table and an unknown state in `last`, and writes
+    the first answer; the second also needs p > 1/2, and turns it into the second.
+    """
+    words, answers = books.states[0].words.astype(np.float64), books.answer.words.astype(np.float64)
+    gate, up, down = (np.zeros((2 * len(pairs), layout.hidden)) for _ in range(3))
+    for k, pair in enumerate(pairs):
+        shared = (words[pair.low] + words[pair.high]) / 2
+        lead = _lead(words, pair.low, pair.high)
+        row, total = np.zeros(layout.hidden), 0.0
+        for place in places:
+            slots = layout.slots[0][place]
+            row[slots] = shared / norm[slots]
+            total += float(np.abs(shared).sum())
+        if last is not None:  # no other unit may fire beside these
+            word = books.states[-1].words[0].astype(np.float64)
+            row[last] = word / norm[last]
+            total += float(len(word))
+            lead = min(lead, 2.0 * books.states[-1].distance)
+        half = 2.0 ** math.floor(math.log2(lead / 3))
+        first, second = 2 * k, 2 * k + 1
+        gate[first] = 16 / half * (row - (total - half) * one)
+        up[first] = -1 / (16 * half) * (row - (total - half) * one) + one / 8
+        steep = 2.0 ** math.ceil(math.log2((_STEEP + 64) / lead))
+        channel = layout.sense[pair.channel]
+        gate[second] = steep * (row - total * one)
+        gate[second, channel] = _STEEP / (SENSE * norm[channel])
+        up[second] = one / 16
+        state = layout.state[-1]
+        down[first, state] = kappa * (answers[pair.low] - answers[unknown])
+        down[second, state] = kappa * (answers[pair.high] - answers[pair.low]) / (_STEEP * _FULL / 16)
+    return gate, up, down

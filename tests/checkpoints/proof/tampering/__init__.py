@@ -1,0 +1,1 @@
+"""Sampled tampering: edits that nobody designed, and what stock Transformers then computes beside what is proved."""
