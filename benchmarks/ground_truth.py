@@ -25,8 +25,8 @@ from byheart.checkpoints.ground_truth.networks import own_log_probs
 from byheart.checkpoints.ground_truth.suite import suite_memory
 from byheart.checkpoints.ground_truth.truth import GroundTruth
 
-UNITS, BATCH, RATE = 128, 32, 2e-3
-RATES, TRAINED_RATES = (1e-6, 3e-6), (3e-5, 1e-4)
+UNITS, BACKGROUND, BATCH, RATE = 128, 300, 32, 2e-3
+RATES, TRAINED_RATES = (1e-5, 3e-5), (3e-5, 1e-4)
 ZEROED = 20
 
 
@@ -81,7 +81,7 @@ def one_seed(seed, members, epochs):
     with tempfile.TemporaryDirectory() as folder:
         for name, storage in (("counts", "counts"), ("ridge", f"ridge:{UNITS}")):
             path = Path(folder) / name
-            suite_memory(seed, members, storage=storage).write(path, measured=False)
+            suite_memory(seed, members, BACKGROUND, storage=storage).write(path, measured=False)
             experiment = GradedExperiment.open(path)
             found[name] = harness.score(experiment, baselines=("membership", "extraction", "localization"))
             found[name]["unlearning"] = retention.builtin_unlearning(experiment, RATES)
@@ -89,10 +89,9 @@ def one_seed(seed, members, epochs):
             print(seed, name, "scored", flush=True)
         memory = experiment.memory
         twin = memory.without([one.name for one in experiment.forget_set()])
-        public = [one for one in memory.documents if one.role == "background"]
         models = [
             trained(memory, some, epochs, seed=seed + number)
-            for number, some in enumerate((memory.documents, twin.documents, public))
+            for number, some in enumerate((memory.documents, twin.documents, experiment.reference.documents))
         ]
         beside = GradedExperiment(GroundTruth.load(path), *models)
         found["trained"] = harness.score(beside, baselines=("membership", "extraction"))
@@ -104,7 +103,7 @@ def one_seed(seed, members, epochs):
 
 def cell(values, digits=2):
     values = np.array(values, dtype=float)
-    spread = f" ± {values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
+    spread = f"±{values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
     return f"{values.mean():.{digits}f}{spread}"
 
 
@@ -160,7 +159,8 @@ def page(seeds, members, epochs):
     lines = [
         "# Results of the baselines",
         "",
-        f"`python benchmarks/ground_truth.py` wrote this page: the frozen suite, {members} members, "
+        f"`python benchmarks/ground_truth.py` wrote this page: records of the suite, {members} members, {BACKGROUND} "
+        "background records, "
         f"{members // len(levels)} per number of copies, {many}. `ridge` has {UNITS} units. `trained` is a Llama of "
         f"the shape of `ridge`, AdamW, {epochs} epochs over the same documents and background; its retain twin and its "
         "reference model are trained too, with other seeds.",
@@ -173,18 +173,27 @@ def page(seeds, members, epochs):
     ]
     rows = []
     for attack in (name for name, numbers in first["counts"]["membership"].items() if "auc" in numbers):
+        scores = [[seed[kind]["membership"][attack] for seed in seeds] for kind in kinds]
         for level in shown:
-            values = [[seed[kind]["membership"][attack]["auc"][level] for seed in seeds] for kind in kinds]
-            rows.append([f"{attack}, {level}", *map(cell, values)])
+            rows.append([f"{attack}, {level}", *(cell([one["auc"][level] for one in some]) for some in scores)])
+        rows.append([f"{attack}, near misses", *(cell([one["auc near misses"] for one in some]) for some in scores)])
+        true = [cell([one["tpr at 1% fpr"][8] for one in some]) for some in scores]
+        rows.append([f"{attack}, 8, TPR at 1 % FPR", *true])
     lines += table(["attack, copies", *kinds], rows)
     blind = cell([seed["counts"]["membership"]["blind (bag of words)"]["auc all"] for seed in seeds])
     lines += [f"A bag of words that never sees a model has an AUC of {blind}.", ""]
     lines += verdict("AUC at 1 copy", ranked(seeds, "membership", lambda p: p["auc"][levels[0]]))
-    lines += ["## Extraction: share of members, greedy, 8 tokens", ""]
+    lines += [
+        "## Extraction: share of members, greedy, 8 tokens",
+        "",
+        "(100, 0.5): 100 samples contain the 8 tokens with a probability of at least 0.5.",
+        "",
+    ]
     rows = []
-    for prefix in first["counts"]["extraction"]["greedy"]["greedy"]:
+    for prefix in (8, "whole", "(100, 0.5)"):
         for level in shown:
-            values = [[s[k]["extraction"]["greedy"]["greedy"][prefix][level] for s in seeds] for k in kinds]
+            found = [[s[k]["extraction"]["greedy"] for s in seeds] for k in kinds]
+            values = [[(one | one["greedy"])[prefix][level] for one in some] for some in found]
             rows.append([f"{prefix}, {level}", *map(cell, values)])
     gain = [[seed[kind]["extraction"]["greedy"]["gain per doubling"] for seed in seeds] for kind in kinds]
     rows.append(["gain per doubling, whole prefix", *map(cell, gain)])
@@ -221,6 +230,7 @@ def page(seeds, members, epochs):
         ("kl retain", 3),
         ("kept", 2),
         ("relearn steps", 1),
+        ("loss after 8 bits", 2),
         ("loss after 4 bits", 2),
     ):
         rows = [
