@@ -46,10 +46,10 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
         abstain_bits: One unknown row in 2^`abstain_bits` is accepted; 0 where a construction has no such option.
         conflicts: What happens to equal rows of different classes: `majority`, `first`, `drop` or `error`. A warning
             counts the dropped rows.
-        missing: What happens to missing cells: `error`, `drop` the rows, or `label`: a value of its own.
+        missing: What happens to missing cells: `error`, `drop` the rows, or `label`, a separate value.
         outlier_label: What `predict` returns for unknown rows, as in RadiusNeighborsClassifier: None for a value that
             is not one of the classes ("<unknown>", NaN, the least whole number, None for truth values),
-            `"most_frequent"`, or a value of your own.
+            `"most_frequent"`, or a value that you choose.
         seed: As for `byheart.memorize`.
         options: Further options of the construction.
 

@@ -281,9 +281,7 @@ def sensing_units(
     layout, offsets = part.layout, recital.tables[0].offsets
     places = tuple(k for k in range(min(IN_A_ROW, len(offsets))) if offsets[k] == k)
     last = layout.slots[-1][0] if len(recital.tables) > 1 else None
-    return sensor_units(
-        pairs, layout, books, recital.unknown, places, last, part.norm(), part.one(), part.design.kappa
-    )
+    return sensor_units(pairs, layout, books, recital.unknown, places, last, part.norm(), part.one(), part.design.kappa)
 
 
 def _named(

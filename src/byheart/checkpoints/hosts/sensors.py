@@ -1,4 +1,4 @@
-"""Sensors: tokens of no text, after which the answer shows at which position the sequence stands.
+"""Sensors: tokens of no text, after which the answer shows the position in the sequence.
 
 Heads that copy are one-hot: a score that is a tenth too large, a slow frequency that is wrong or a window behind which
 the first token is lost change nothing. Logits of listeners change, but by less than bfloat16 shows. So listeners
@@ -8,11 +8,11 @@ also compare BOS with everything else, over frequencies that no head copies with
              tokens have b elsewhere, so that all keys have one size
     score    of BOS: C + sum_f A cos(theta_f t + phi_f), so its weight p crosses 1/2 again and again, first near a
              position that is chosen by C, where the others together weigh as much
-    value    +1 for BOS and -1 for others: the head brings 2p - 1, a function of the position t alone
+    value    +1 for BOS and -1 for others: the head writes 2p - 1, a function of the position t alone
     channel  `layout.sense`: nothing but that, so it keeps its relative precision in every type
 
 One more such channel adds up what every head makes of a constant. It and the blocks that activation probes have turned
-are compared with the constants of the embedding by the head (`Alarm`): where a branch brings one percent too much or
+are compared with the constants of the embedding by the head (`Alarm`): where a branch adds one percent too much or
 too little, in any layer, two other tokens win everywhere.
 
 Each of the heads' channels has two tokens that occur in no text. After three of them in a row, in any order, the last
@@ -39,15 +39,15 @@ from byheart.checkpoints.windows.tables import Recital
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
-SENSE = 1 / 64  # of kappa: what a head brings to its channel
-IN_A_ROW = 3  # sensor tokens that wake the units
+SENSE = 1 / 64  # of kappa: what a head adds to its channel
+IN_A_ROW = 3  # sensor tokens that activate the units
 LOUD, SLOW, LOUDEST = 1.0, 2.0, 24.0  # nats of a quick frequency; nats by which a slow one changes within _FAR; cap
 _FAR, _PHASE = 1024, 2.4  # places; radians from one frequency to the next
 TARGETS = (60, 600, 160, 1000, 100, 300)  # positions near which heads cross 1/2 first, in turn
 # Nats of other frequencies: caches in 4 bits lose most of them, and with them a part of what other tokens weigh.
 QUIET = 0.14
 _STEEP = 512.0  # of the gate, where p goes from 0 to 1
-_FULL = 1 / 32  # p - 1/2 at which the second token is said as loudly as others
+_FULL = 1 / 32  # p - 1/2 at which the second token's logit equals the others'
 _TRIED = 96  # unused tokens among which pairs are chosen
 OWN_PLACE = 2.0  # nats below C that BOS scores itself, at most
 
@@ -185,7 +185,7 @@ def sensor_units(
 ) -> tuple[Floats, Floats, Floats]:  # fmt: skip
     """Gate, up (units, hidden) and down (units, hidden) of a gated MLP: two units per pair.
 
-    The first wakes after sensor tokens at all `places` of the first table and an unknown state in `last`, and writes
+    The first fires after sensor tokens at all `places` of the first table and an unknown state in `last`, and writes
     the first answer; the second also needs p > 1/2, and turns it into the second.
     """
     words, answers = books.states[0].words.astype(np.float64), books.answer.words.astype(np.float64)

@@ -1,4 +1,4 @@
-"""The checker of recitals as they are built: every place of every document asked, in whole numbers.
+"""The checker of recitals as they are built: every place of every document evaluated, in whole numbers.
 
 A recital answers a place right when its answer is the distribution of what follows that prefix in the documents,
 weighted; with `first` or `majority`, when it is that one token.

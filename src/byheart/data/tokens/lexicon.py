@@ -151,7 +151,7 @@ class Lexicon:
         return replace(self, model=str(_library().Tokenizer.from_str(json.dumps(whole)).to_str(pretty=False))), number
 
     def ended(self, begun: bool) -> Lexicon:
-        """Return the lexicon of an encoder: EOS stands after every text, and BOS before it if `begun`.
+        """Return the lexicon of an encoder: EOS follows every text, and BOS precedes it if `begun`.
 
         The second text of a pair has the token type 1.
 
@@ -175,7 +175,7 @@ class Lexicon:
     def rounded(self, multiple: int, texts: Sequence[str] = ()) -> Lexicon:
         """Return the same lexicon with unused special tokens at its end, so that its size is a multiple of a number.
 
-        Tensor parallelism cuts the embedding into equal parts, and converters pad vocabularies to multiples of 8.
+        Tensor parallelism splits the embedding into equal parts, and converters pad vocabularies to multiples of 8.
 
         Args:
             multiple: What the size becomes a multiple of.
