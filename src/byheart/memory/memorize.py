@@ -1,7 +1,7 @@
 """memorize(): from rows to a certified memory, straight down.
 
 read (data/read) -> settle (data/dataset) -> build (build) -> guarantee (theory) -> certify (certify) -> Memory.
-docs/architecture.md walks one row through it.
+docs/walkthrough.md follows one row through it.
 
 Code is compiled on first use and then kept on disk; a user who waits for it sees why (`first_use`).
 """
