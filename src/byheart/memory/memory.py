@@ -193,7 +193,7 @@ class Memory:
         try:
             return self.encoder.encode(sequences)
         except UnknownSymbolError as error:
-            raise UnknownSymbolError(f"{error}; a memory made with abstain_bits answers such rows by unknown") from None
+            raise UnknownSymbolError(f"{error}; memorize with abstain_bits=16 to get `unknown` for such rows") from None
 
     def _label(self, index: int) -> Label:
         return self.classes[index] if index >= 0 else UNKNOWN

@@ -36,7 +36,16 @@ _WORDS = " ?[^\\s]+|\\s"  # a word includes one space before it; every other bla
 
 @dataclass(frozen=True)
 class Lexicon:
-    """`kind`: how texts are tokenized; `model` is the text of the whole tokenizer.json."""
+    """The tokens of a language model with their numbers.
+
+    Attributes:
+        kind: How texts are tokenized, as `--tokens` names it.
+        model: The text of the whole tokenizer.json.
+        bos: The number of the token that begins every text.
+        eos: The number of the token that ends it.
+        pad: The number of the token that fills batches.
+        failure: The number of the token that answers unknown windows.
+    """
 
     kind: str
     model: str
