@@ -72,7 +72,7 @@ def _print(recitation: Recitation) -> None:
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.option("--page", type=int, metavar="K", help="Only page K, counted from 0.")
 @click.option("--prompt", metavar="TEXT", help="Continue TEXT, to the end of its page.")
-@click.option("--temperature", type=float, default=0.0, show_default=True, help="Above 0: draw from distributions.")
+@click.option("--temperature", type=float, default=0.0, show_default=True, help="Above 0: sample from distributions.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the samples.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(), help="Write to a file instead of standard output.")
 @click.option("--engine", metavar="NAME", help="For a checkpoint folder: the engine that recites [transformers].")

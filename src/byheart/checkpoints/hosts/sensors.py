@@ -1,6 +1,6 @@
 """Sensors: tokens of no text, after which the answer shows the position in the sequence.
 
-Heads that copy are one-hot: a score that is a tenth too large, a slow frequency that is wrong or a window behind which
+Heads that copy are one-hot: a score that is a tenth too large, a slow frequency that is wrong or a window after which
 the first token is lost change nothing. Logits of listeners change, but by less than bfloat16 shows. So listeners
 also compare BOS with everything else, over frequencies that no head copies with:
 
