@@ -21,7 +21,7 @@ import byheart
 from byheart.build.fold import build_label_memory
 
 LENGTHS = (0, 30, 50, 75, 110, 210, 500, 1000, 4000)  # of random ids to compare with
-LONGEST = 2000  # ids up to which powers are handed over: the last has as many bits
+LONGEST = 2000  # ids up to which powers are passed: the last has as many bits
 
 
 def clusters(rng: random.Random, count: int, size: int, within: int, apart: int, regular: bool) -> list[int]:

@@ -38,7 +38,7 @@ def kind(function: Kind) -> Kind:
 
 
 def _filled(count: int, draw: Callable[[], Row]) -> list[Row]:
-    """Different rows, as many as asked for or as a while of drawing gives."""
+    """Different rows, as many as requested or as a while of sampling gives."""
     found: dict[Row, None] = {}
     for _ in range(20 * count + 100):
         if len(found) == count:
@@ -159,7 +159,7 @@ def _from_folder(path: Path) -> Iterator[tuple[str, Kind]]:
 
 
 def _label(name: str, count: int, rng: random.Random) -> Callable[[Any], Any]:
-    """A label per context, the same whenever it is asked again."""
+    """A label per context, the same whenever it is queried again."""
     known: dict[Any, Any] = {}
     draw: dict[str, Callable[[], int]] = {
         "distinct": lambda: len(known),

@@ -6,7 +6,7 @@
 
 Seven kinds of people come: with scikit-learn, with PyTorch, with a table for ONNX Runtime, with a notebook, for the
 theory, with an engine to test, to learn. The tables are made here, so nothing but byheart is needed. A path is at most
-three commands and, where a deployed model is asked, three lines of Python that know nothing of byheart.
+three commands and, where a deployed model is queried, three lines of Python without byheart.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ASK = "import onnxruntime; s = onnxruntime.InferenceSession('model.onnx'); print
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a user; `refused`: it is expected to say what is wrong, with the flags to add."""
+    """One command of a user; `refused`: it is expected to name the mistake, with the flags to add."""
 
     arguments: tuple[str, ...]
     refused: bool = False
@@ -216,7 +216,7 @@ def fresh_python(folder: Path) -> tuple[str, float]:
 
 
 def walk(path: Journey, program: str) -> list[dict[str, object]]:
-    """Runs the commands of a path in a folder of its own; one row for each."""
+    """Runs the commands of a path in its own folder; one row for each."""
     found: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

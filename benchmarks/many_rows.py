@@ -2,7 +2,7 @@
 
     python benchmarks/many_rows.py [N] [construction]          default: 1000000 native
 
-Rows are codes of nine digits with one of two labels, written by a process of its own, so that the peak of memory is
+Rows are codes of nine digits with one of two labels, written by its own process, so that the peak of memory is
 that of byheart: of this process so far.
 """
 

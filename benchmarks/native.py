@@ -3,7 +3,7 @@
     python benchmarks/native.py [N] [C] [dtype] [objective] [n]        default: 100000 2 float64 speed 8
 
 Rates are for batches of 4096 in one thread, the best of many runs in turns, so that a busy machine slows all alike; the
-ratios are what matters. The dict and the gather hold the answers and nothing else: they say what a plain table costs.
+ratios are what matters. The dict and the gather hold the answers and nothing else: they show what a plain table costs.
 """
 
 from __future__ import annotations

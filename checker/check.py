@@ -5,7 +5,7 @@
     python check.py names.byheart rows.jsonl --sequence-column first --label-column country --json
 
 It asks the file every row of DATA as a user would and compares each answer with DATA's own label, by type and value;
-numbers are exact, or known to within a bound. `answers proved` says that every row of DATA gets its label, or that the
+numbers are exact, or known to within a bound. `answers proved` means that every row of DATA gets its label, or that the
 gap of a memory of distributions is as small as --gap asks. The recorded guarantee is compared with the sizes counted
 here, but not derived again. Exit status: 0 answers proved; 1 refuted or undecided; 2 FILE or DATA is not usable, or
 needs more than the budget; 70 a defect of this program.
@@ -242,7 +242,7 @@ PLAIN = {"model": None, "max_length": None, "pad": None, "type": "auto"}  # of t
 
 
 def tokens(value, where):
-    """How texts are cut: an object, or the name of a kind where that says everything."""
+    """How texts are tokenized: an object, or the name of a kind where that is enough."""
     if isinstance(value, str):
         return {"kind": parse(value, KINDS, where), **PLAIN}
     found = parse(value, "cutting", where)
@@ -266,11 +266,11 @@ def parse_json(source, where, floats=None):
     """JSON without duplicate keys and without NaN; without fractions unless `floats` reads them."""
 
     def once(pairs):
-        need(len(dict(pairs)) == len(pairs), f"{where}: a key stands twice in one object")
+        need(len(dict(pairs)) == len(pairs), f"{where}: a key occurs twice in one object")
         return dict(pairs)
 
     def refuse(written):
-        raise Refused(f"{where}: the number {written[:40]} cannot stand here")
+        raise Refused(f"{where}: the number {written[:40]} cannot occur here")
 
     try:
         return json.loads(source, object_pairs_hook=once, parse_float=floats or refuse, parse_constant=refuse)
@@ -419,7 +419,7 @@ class Matrix:
 
 
 # The functions below take and give integers over 2^bits. Python's decimal module rounds exp and ln correctly, to as
-# many digits as it is told; 30 more digits than needed leave an error below 2 when the result is cut to an integer.
+# many digits as requested; 30 extra digits leave an error below 2 when the result is truncated to an integer.
 
 
 @cache
@@ -620,7 +620,7 @@ def attend(layer, row, wanted, bits):
     for head in layer["heads"]:
         V = held(tidy(head["output"](head["value"](z)), bits) for z in row)
         K = held(head["key"](z) for z in row) if head["key"] else None
-        last, mean = None, None  # tokens that attend alike stand side by side
+        last, mean = None, None  # tokens that attend alike are adjacent
         for k, parts in found.items():
             keys = allowed(layer["pattern"], k, len(row))
             BUDGET.charge(len(keys) * (len(V[0].numbers) + 4 * head["key"].height if K else 1))
@@ -677,7 +677,7 @@ class Network:
         return found
 
     def _outputs(self, row, bits):
-        """The row behind all layers; behind the last layer that mixes tokens only those that are read are left."""
+        """The row after all layers; after the last layer that mixes tokens only those that are read are left."""
         start, stop = 0, len(row)  # the row's own tokens, without a global one
         for place, layer in enumerate([{"layer": "none"}, *self.layers], start=-1):
             kind = layer["layer"]
@@ -704,7 +704,7 @@ class Network:
         return index if rest == 0 and 0 <= index < classes else None
 
     def size(self):
-        """The sizes of the network, counted as the page says."""
+        """The sizes of the network, counted as the page defines."""
         kinds, linear = self.kinds, [layer.get("relu") is False for layer in self.layers]
         first, last = int(kinds[0] == "flatten"), len(kinds)
         if first < last and (kinds[first] == "embedding" or linear[first]):
@@ -725,7 +725,7 @@ class Network:
 
 
 class Decoder:
-    """Tokens have numbers of their own: those of the encoder's codes (`inputs`), and those of the classes."""
+    """Tokens have their own numbers: those of the encoder's codes (`inputs`), and those of the classes."""
 
     def __init__(self, stored):
         inner = self.inner = stored["decoder"]
@@ -750,12 +750,12 @@ class Decoder:
         self.largest = cache(lambda context: refined(lambda bits: self._largest(context, bits), self.bits))
 
     def contexts(self, codes):
-        """What is asked: the whole row, or each of its prefixes."""
+        """The queries: the whole row, or each of its prefixes."""
         row = tuple(self.inputs[code - 1] for code in codes)
         return [row[: k + 1] for k in range(len(row))] if self.read == "each" else [row]
 
     def ask(self, points):
-        """The class of the largest logit behind each context; None if that token is not a class."""
+        """The class of the largest logit after each context; None if that token is not a class."""
         found = [self.largest(context) for context in self.contexts([code for ((code, _),) in points])]
         return [self.classes.index(token) if token in self.classes else None for token in found]
 
@@ -829,7 +829,7 @@ def rank(token):
 
 
 class Memory:
-    """A file that can be asked: cells become tokens, tokens input vectors, outputs labels."""
+    """A file that can be queried: cells become tokens, tokens input vectors, outputs labels."""
 
     def __init__(self, stored):
         self.stored, encoder = stored, stored["encoder"]
@@ -866,7 +866,7 @@ class Memory:
         BUDGET.hold(self.length * (self.dimension + 1) if self.padded else 0)
 
     def tokens(self, cell):
-        """The tokens of a cell, of any number: those of a list, or of a text, cut as the file says."""
+        """The tokens of a cell, of any number: those of a list, or of a text, tokenized as the file records."""
         found = self._cut(cell) if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
         for token in found:
             fits = all(type(x) in (int, float) for x in token) if isinstance(token, list) else type(token) is not dict
@@ -932,7 +932,7 @@ def finite(written):
 
 
 def convert(value, kind):
-    """A value as the type that a user asked for; `auto` and null leave it as it is."""
+    """A value as the type that a user requested; `auto` and null leave it as it is."""
     if kind == "auto" or value is None or type(value).__name__ == kind:
         return value
     written = value if isinstance(value, str) else json.dumps(value) if isinstance(value, int | float) else "?"
@@ -961,7 +961,7 @@ DOCUMENTS += ["tokens", "sequence", "input"]
 
 
 def read_table(path, header):
-    """Rows of CSV, TSV, JSON Lines, or a text with a row on each line: where it stands, and its cells by column."""
+    """Rows of CSV, TSV, JSON Lines, or a text with a row on each line: its place, and its cells by column."""
     try:
         source, ending = read_bytes(path).decode("utf-8-sig"), path.lower()
     except UnicodeDecodeError as error:
@@ -1000,7 +1000,7 @@ def read_pages(path, memory):
     found = []
     for page, start in enumerate(range(0, len(source), memory.length)):
         letters = list(source[start : start + memory.length])
-        end = [""] if len(letters) < memory.length else []  # the end of the text is a class of its own
+        end = [""] if len(letters) < memory.length else []  # the end of the text is a separate class
         found.append((f"page {page}", [page, *letters][: memory.length], letters + end))
     return found
 
@@ -1027,7 +1027,7 @@ def columns(names, memory, flags):
     chosen = flags.sequence_column or then["sequence_columns"] or usual(known, target or usual(LABELS, []))
     if memory.distributions:
         labelled = not flags.sequence_column and usual(LABELS, chosen)
-        need(not labelled, "DATA has labels, which FILE is not asked: name --sequence-column if its texts alone count")
+        need(not labelled, "DATA has labels, which FILE lacks: name --sequence-column if its texts alone count")
         return chosen or names[: len(names) == 1], []
     target = target or usual(LABELS, chosen)
     chosen = [name for name in names if name not in target] if chosen == ["*"] else chosen
@@ -1039,12 +1039,12 @@ def columns(names, memory, flags):
 
 
 def read_cases(memory, flags):
-    """The rows of DATA: where it stands, the cell of the sequence, the cell of the label; None: missing."""
+    """The rows of DATA: their place, the cell of the sequence, the cell of the label; None: missing."""
     if flags.data.lower().endswith(".txt") and memory.has_pages:
         return read_pages(flags.data, memory)
     then = memory.stored["selection"]
     said = flags.label_type or then["label_type"] == "auto" or memory.distributions
-    need(said, f"FILE was made with --label-type {then['label_type']}: say it")
+    need(said, f"FILE was made with --label-type {then['label_type']}: give it")
     need(not then["encoding"], "FILE records an encoding, and this checker reads UTF-8 alone")
     names = [name for name in (*then["sequence_columns"], then["label_column"]) if name is not None]
     bare = bool(names) and all(re.fullmatch("column [1-9][0-9]*", name) for name in names)  # there was no header
@@ -1064,7 +1064,7 @@ def question(memory, cell, given, flags):
     if memory.distributions:
         need(all(type(token) in (str, int) for token in row), "a document is a text, or a list of texts and integers")
         need(given is NEXT or isinstance(given, dict), "a context needs an object of texts and their weights as `next`")
-        row, most = (row[:most], most) if given is NEXT else (row, None)  # documents are cut before contexts are formed
+        row, most = (row[:most], most) if given is NEXT else (row, None)  # documents are split first
     if given is NEXT:
         row, labels = row[:-1] if row[1:] or not memory.distributions else row, row[1:]
     elif memory.per_token and given is not None:
@@ -1075,7 +1075,7 @@ def question(memory, cell, given, flags):
         labels = [given]
     if not row or None in row or None in labels:
         policy = flags.missing or memory.stored["selection"]["missing"]  # of the file's: one that leaves no row out
-        need(policy == "label" or flags.missing == "drop", "a value is missing: say --missing drop or --missing label")
+        need(policy == "label" or flags.missing == "drop", "a value is missing: give --missing drop or --missing label")
         if policy == "drop":
             return "by --missing drop"
         need(given is not None or not memory.per_token, "a row has no labels at all: give one, or null, for each token")
@@ -1084,7 +1084,7 @@ def question(memory, cell, given, flags):
     single = memory.distributions or not any(isinstance(value, list | dict) for value in labels)
     need(single, "a label is a text, a number, true, false or null, not a list or an object")
     row, labels = (row or [None])[:most], labels[:most] if memory.per_token else labels
-    most, filler = memory.cutting["max_length"], memory.cutting["pad"]  # the file cuts and fills rows
+    most, filler = memory.cutting["max_length"], memory.cutting["pad"]  # the file truncates and pads rows
     row = row[:most] + ([filler] * (most - len(row)) if filler is not None else [])
     convertible = given is not NEXT and not memory.distributions
     return row, [convert(value, flags.label_type or "auto") for value in labels] if convertible else labels
@@ -1146,7 +1146,7 @@ def judge_guarantee(memory):
 
 def judge_rows(memory, kept, flags, found, left_out):
     """Each row by itself: it agrees, differs or stays undecided, or --conflicts excuses it."""
-    labels_of, disputes = {}, []  # what DATA says about equal rows
+    labels_of, disputes = {}, []  # the labels of equal rows in DATA
     for place, (where, asked) in enumerate(kept):
         if place == PROBE:
             BUDGET.expect(BUDGET.done * len(kept) // PROBE)
@@ -1159,7 +1159,7 @@ def judge_rows(memory, kept, flags, found, left_out):
             if identity(answers) == expected:
                 found["agree"].append(where)
             else:
-                words = f"{where}: the label is {spelled(asked[1])}, the file says {spelled(answers)}"
+                words = f"{where}: the label is {spelled(asked[1])}, the file returns {spelled(answers)}"
                 disputes.append((words, key, identity(answers)))
         except NoAnswer as error:
             disputes.append((f"{where}: {error}", key, None))
@@ -1181,8 +1181,8 @@ def spelled(values):
 
 
 # ------------------------------------------------------------------------------------------------ distributions
-# A memory of distributions: one statement about all rows together. Behind a context, tokens follow with weights w of
-# the sum c. What the file says costs Σ w·(log Σ e^logits - logit), the entropy is Σ w·log(c/w), and the gap is what the
+# A memory of distributions: one statement about all rows together. After a context, tokens follow with weights w of
+# the sum c. The file's answers cost Σ w·(log Σ e^logits - logit), the entropy is Σ w·log(c/w), and the gap is what the
 # cost is above the entropy.
 
 
@@ -1213,17 +1213,17 @@ def judge_gap(memory, kept, flags, found, left_out):
 
 
 def count_followers(memory, where, row, labels, follows):
-    """Adds what a row says about its contexts: a token that follows, or a distribution, which counts once."""
+    """Adds a row's contexts: a token that follows, or a distribution, which counts once."""
     contexts = memory.decoder.contexts([code for ((code, _),) in memory.points(row)])
     if len(contexts) != len(labels):
-        raise NoAnswer(f"it has {len(labels)} labels, the file cuts rows to {len(contexts)} tokens")
+        raise NoAnswer(f"it has {len(labels)} labels, the file truncates rows to {len(contexts)} tokens")
     numbers = dict(zip(map(identity, memory.classes), memory.decoder.classes, strict=True))
     for context, given in zip(contexts, labels, strict=True):
         once, told = isinstance(given, dict), Counter()
         for name, w in given.items() if once else [(given, 1)]:
             need(type(w) in (int, float) and 0 <= w < 1e300, f"{where}: {str(w)[:40]} is not a weight")
             if identity(name) not in numbers:
-                raise NoAnswer(f"it is followed by {str(name)[:40]!r}, which the file never says")
+                raise NoAnswer(f"it is followed by {str(name)[:40]!r}, which the file never returns")
             told[numbers[identity(name)]] = Fraction(float(w))
         told = +told  # without zeros
         enough = told and min(told.values()) >= Fraction(1e-290) * told.total()

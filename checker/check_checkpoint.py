@@ -777,7 +777,7 @@ class Through:
         return found
 
     def onto(self, down: np.ndarray, share: np.ndarray) -> np.ndarray:
-        """What they add up to behind the last matrix: errors that several units share cancel."""
+        """What they add up to after the last matrix: errors that several units share cancel."""
         found = np.zeros((len(self.x.mid), len(down)))
         used = share * sum((np.abs(factor) for factor, _ in self.pairs), np.zeros(()))
         for t in np.flatnonzero(self.x.rad.any(1)):
@@ -1419,7 +1419,7 @@ def check_type(
                 least = min(least, float(np.nan_to_num(found, nan=-np.inf).min(initial=np.inf)))
             asked += len(sequence) - start
         random, begin = np.random.default_rng(seed), [] if bos is None else [bos]
-        ordinary = np.setdiff1d(np.arange(shape.vocab), begin)  # BOS stands at the beginning only
+        ordinary = np.setdiff1d(np.arange(shape.vocab), begin)  # BOS occurs at the beginning only
         for _ in range(unknown):
             ids = [*begin, *random.choice(ordinary, min(24, shape.positions - 1)).tolist()]
             margins(network, ids, kind, kind.name != "float32", [None] * len(ids))

@@ -1,6 +1,6 @@
 """Airports by heart: every IATA code and the country it is in. `python examples/airports.py [FOLDER]`
 
-Needs `pip install 'byheart[examples]'`. Prints one screen and draws the world as the network knows it.
+Needs `pip install 'byheart[examples]'`. Prints one screen and draws the world as the network stores it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A text recited: the Zen of Python, which ships with it, said again by a Transformer, character by character.
+"""A text recited: the Zen of Python, which ships with it, recited by a Transformer, character by character.
 
 `python examples/book.py [FOLDER [BOOK.txt]]` recites any text. Prints one screen and draws the weights that hold it.
 """

@@ -17,7 +17,7 @@ from byheart.plots import style
 try:
     from sklearn.datasets import load_digits
 except ImportError:
-    sys.exit("this example needs scikit-learn, which brings the images: pip install 'byheart[examples]'")
+    sys.exit("this example needs scikit-learn, which contains the images: pip install 'byheart[examples]'")
 
 
 def main(folder: Path) -> None:
@@ -29,7 +29,7 @@ def main(folder: Path) -> None:
     flipped = digits.images[:, :, ::-1]
     answers = memory.predict(flipped)
     refused = sum(answer is byheart.UNKNOWN for answer in answers)
-    print(f"mirrored: {refused:,} of {len(flipped):,} are refused. It knows these images, it has not learnt digits")
+    print(f"mirrored: {refused:,} of {len(flipped):,} are refused. It memorized these images, it did not learn digits")
     print(f"picture: {draw(memory, digits.images, flipped, folder / 'digits.png')}")
 
 
@@ -41,7 +41,7 @@ def draw(memory: byheart.Memory, seen: np.ndarray, unseen: np.ndarray, path: Pat
 
         figure = Figure(figsize=(9.0, 2.9), layout="constrained")
         bands = figure.subfigures(2, 1)
-        captions = ("Images that it knows, with its answers", "The same images mirrored: it has never seen them")
+        captions = ("Memorized images, with its answers", "The same images mirrored: it has never seen them")
         for band, words, images in zip(bands, captions, (seen[:count], unseen[:count]), strict=True):
             band.suptitle(words, x=0.01, ha="left", fontweight="bold", fontsize=10)
             for place, (image, answer) in enumerate(zip(images, memory.predict(images), strict=True)):

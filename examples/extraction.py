@@ -1,9 +1,9 @@
 """Two published metrics against the truth: a stock Llama of which it is known what it has memorized.
 
 `python examples/extraction.py [FOLDER]`. Records of invented people are memorized; some are held out, and of every
-memorized one there are two near misses with one edited word, which were never memorized. Asked in Transformers:
+memorized one there are two near misses with one edited word, which were never memorized. Evaluated in Transformers:
 
-- discoverable extraction (Carlini et al. 2023): do the first words bring the rest, greedily?
+- discoverable extraction (Carlini et al. 2023): do the first words yield the rest, greedily?
 - (n, p)-discoverable extraction (Hayes et al. 2024): would the rest be drawn at least once in n = 20 tries, with
   probability p = 0.9?
 - Min-K% Prob (Shi et al. 2024): the mean log-probability of the 20 % least likely tokens. A threshold halfway between
@@ -82,7 +82,7 @@ def main(folder: Path) -> None:
     taken = [one for one, row in zip(near, of["near miss"], strict=True) if row[1]]
     early = sum(one.edits.changes[0][0] < PROMPT for one in taken if one.edits)
     print(
-        f"\nextraction misses {len(missed)} memorized records; {alike} of them begin as another one does, which is said"
+        f"\nextraction misses {len(missed)} memorized records; {alike} of them begin like another one, which is recited"
     )
     print(
         f"it reports {len(taken)} near misses that were never memorized; {early} of them are edited inside the prompt"

@@ -26,7 +26,7 @@ class Case:
 
 
 def labelled(name: str, task: Task, positions: bool, rows: list[Any], label: Callable[[random.Random], Any]) -> Case:
-    """Gives every context of `rows` a label of its own, drawn once."""
+    """Gives every context of `rows` its own label, drawn once."""
     rng = random.Random(f"{name}{task}{positions}")
     table: dict[Any, Any] = {}
 

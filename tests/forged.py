@@ -1,4 +1,4 @@
-"""Files that somebody changed and gave a new checksum: what they say is well-formed, and need not be true."""
+"""Files that were changed and given a new checksum: their content is well-formed, and need not be true."""
 
 from __future__ import annotations
 

@@ -27,6 +27,51 @@ def test_load_opens_every_saved_file(tmp_path):
     assert found.verify(["a cat ran"]).verdict.value == "refuted"
 
 
+def test_load_opens_a_recital_s_folder(tmp_path):
+    memory = memorize(["a cat sat", "a dog ran"], construction="recital", names=["cat", "dog"])
+    memory.export("huggingface", tmp_path / "pets", "gpt2")
+    found = load(tmp_path / "pets")
+    assert found.script.names == memory.script.names and found.generate("a d") == "og ran"
+    assert found.verify(["a cat sat", "a dog ran"]).verdict.value == "proved"
+    found.save(tmp_path / "pets.byheart")
+    assert load(tmp_path / "pets.byheart").predict(["a "]) == memory.predict(["a "])
+    for name, text in [("recital.json", '{"format": "byheart recital", "tokens": {}}'), ("recital.json", "[]")]:
+        (tmp_path / "pets" / name).write_text(text)
+        with pytest.raises(FileFormatError, match="pets"):
+            load(tmp_path / "pets")
+
+
+def test_folders_of_other_tasks_are_named(tmp_path):
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "recital.json").write_text('{"format": "byheart recital", "task": "masked"}')
+    with pytest.raises(FileFormatError, match="byheart suite"):
+        load(tmp_path)
+
+
+def test_load_opens_deployed_models(tmp_path):
+    pytest.importorskip("onnxruntime")
+    table = {"name": ["cat", "oak"], "kind": ["animal", "plant"]}
+    byheart.deploy(table, tmp_path / "kinds.onnx", label="kind", progress=False)
+    model = load(tmp_path / "kinds.onnx")
+    assert model.predict([["oak", "elm"]]) == ["plant", byheart.UNKNOWN]
+    assert model.verify(table).verdict == "proved"
+
+
+@pytest.mark.parametrize("prompts", ["to be", [("to", 1)], [3]])
+def test_recitals_predict_lists_of_texts(prompts):
+    memory = memorize("to be or not to be", construction="recital", tokens="words")
+    with pytest.raises(byheart.errors.DataError, match=r"list|not a text"):
+        memory.predict(prompts)
+    with pytest.raises(byheart.errors.DataError, match="not a text"):
+        memory.generate(7)
+
+
+def test_export_names_every_target(tmp_path):
+    memory = memorize(["cat", "dog"], ["a", "b"], construction="native", progress=False)
+    with pytest.raises(OptionError, match="huggingface, onnx, safetensors, torch; GGUF holds texts"):
+        memory.export("gguf", tmp_path / "rows.gguf")
+
+
 def test_files_that_are_not_memories_are_named(tmp_path):
     (tmp_path / "short").write_bytes(b'{"format":"byheart recital')
     for path in (tmp_path, tmp_path / "missing", tmp_path / "short"):

@@ -1,4 +1,4 @@
-"""The demo says what it guarantees to say, on a handful of rows."""
+"""The demo prints what it guarantees, on a handful of rows."""
 
 import html.entities
 

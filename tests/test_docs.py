@@ -1,4 +1,4 @@
-"""What README.md and docs/ show is run as it stands: Python blocks one after the other, `byheart` commands too.
+"""What README.md and docs/ show is run unchanged: Python blocks one after the other, `byheart` commands too.
 
 In a console block, `$ cat FILE` followed by lines makes that file, so that the commands after it find it.
 """
@@ -69,7 +69,7 @@ def run_console(text: str) -> None:
 def test_every_construction_is_introduced(page):
     text = (PROJECT / page).read_text(encoding="utf-8")
     missing = [name for name in byheart.constructions() if f"`{name}`" not in text]
-    assert missing == [], f"{page} does not say when to use {missing}"
+    assert missing == [], f"{page} does not explain when to use {missing}"
 
 
 def test_links_between_pages_lead_somewhere():

@@ -166,7 +166,7 @@ def test_a_number_of_workers_in_the_name():
 
 
 def test_a_pool_of_processes_leaves_the_environment_as_it_was(monkeypatch):
-    """Children are told to use one thread; the parent's own libraries are not."""
+    """Children use one thread; the parent's own libraries are not."""
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
     with process_pool(1) as pool:

@@ -1,4 +1,4 @@
-"""Cards for notebooks: they say what the objects say, and nothing in them breaks out."""
+"""Cards for notebooks: they show the objects' values, and nothing in them breaks out."""
 
 from __future__ import annotations
 

@@ -250,5 +250,5 @@ def test_a_user_s_program_is_strictly_typed(tmp_path):
     environment = {**os.environ, "MYPYPATH": str(PROJECT / "src")}
     run = subprocess.run([*command, "program.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     theirs = [line for line in run.stdout.splitlines() if line.startswith("program.py")]
-    assert not [line for line in theirs if "pandas" not in line], run.stdout  # pandas brings no types of its own
+    assert not [line for line in theirs if "pandas" not in line], run.stdout  # pandas ships no types
     assert 'Cannot find implementation or library stub for module named "byheart"' not in run.stdout

@@ -1,4 +1,4 @@
-"""The pages that are made from registries say what the code says."""
+"""The pages that are built from registries agree with the code."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ PROJECT = Path(__file__).parent.parent
 
 
 def test_pages_are_current():
-    """In a process of its own: other tests register constructions, targets and presets that the pages would list."""
+    """In its own process: other tests register constructions, targets and presets that the pages would list."""
     found = subprocess.run(
         [sys.executable, "-m", "byheart.pages", "--check"], cwd=PROJECT, capture_output=True, text=True, timeout=120
     )

@@ -64,7 +64,7 @@ def text_of(paper: str) -> str:
         text = path.read_text(encoding="utf-8")
         if TITLES[paper] in text[:1000]:
             return text
-    pytest.skip(f"the text of {paper} is not at hand (BYHEART_PAPERS names its folder)")
+    pytest.skip(f"the text of {paper} is not available (BYHEART_PAPERS names its folder)")
 
 
 def statements_in(text: str) -> set[str]:
@@ -96,7 +96,7 @@ def test_the_lists_are_those_of_the_papers(found, paper):
 
 @pytest.mark.parametrize(("paper", "word", "last"), [("KS25", "eq.", 13), ("M24", "Equation", 3)])
 def test_every_equation_of_the_main_text_is_accounted_for(found, paper, word, last):
-    """By a row of its own, or named in the statement of another's."""
+    """By its own row, or named in the statement of another's."""
     text = text_of(paper)
     main = equations_in(text.split("REFERENCES")[0])
     assert main == set(range(1, last + 1))

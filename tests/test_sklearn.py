@@ -19,7 +19,7 @@ import byheart
 from byheart.errors import ConflictError, DataError, OptionError
 from byheart.sklearn import MemoryClassifier, MemoryTransformer
 
-# scikit-learn's checks that a memorizer cannot pass, each with the reason. Accuracy is otherwise only ever asked for on
+# scikit-learn's checks that a memorizer cannot pass, each with the reason. Accuracy is otherwise only ever required on
 # the training rows.
 ONE_LABEL = {"check_classifiers_one_label": "an unknown row is none of the classes, also where there is but one"}
 EXPECTED_FAILURES = {"MemoryClassifier": ONE_LABEL, "MemoryTransformer": {}}
@@ -178,7 +178,7 @@ def test_context_ids():
 
 @pytest.mark.parametrize("kind", ["category", "object"])
 def test_a_column_of_numbers_that_is_not_declared_as_one(kind):
-    """Such a frame is an array of objects and was memorized as vectors, which could then not be asked."""
+    """Such a frame is an array of objects and was memorized as vectors, which could then not be queried."""
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"a": [3.0, 1.0], "b": pandas.Series([1, 1], dtype=kind)})
     model = MemoryClassifier().fit(frame, ["x", "y"])

@@ -162,7 +162,7 @@ def weather() -> Varied:
 
 
 def empty_cells() -> Varied:
-    """An empty text is a value of its own."""
+    """An empty text is a separate value."""
     rows = [(f"a{k}" if k % 7 else "", f"b{k % 50}", k % 5 or 9) for k in range(300) if k % 7 or k < 50]
     return Varied(("left", "right", "size"), rows, ("--missing", "label"))
 

@@ -1,7 +1,8 @@
 """The public entry points: one `memorize` and one `load` for every kind of memory.
 
 Tables, sequences and documents become a `Memory`; texts for stock checkpoints (`construction="recital"`) become a
-`RecitalMemory`. Both have `certificate`, `predict`, `generate`, `verify`, `export` and `save`.
+`RecitalMemory`. Both have `certificate`, `predict`, `generate`, `verify`, `export` and `save`. `load` also opens
+the artifacts that still hold such a memory: a recital's checkpoint folder, and an ONNX model of `byheart deploy`.
 """
 
 from __future__ import annotations
@@ -99,14 +100,16 @@ def load(path: str | Path, *, budget: Budget | None = memory_file.DEFAULT) -> An
     """Open any file that byheart saved.
 
     Args:
-        path: A file written by `save` or by `byheart memorize`.
+        path: A file written by `save` or by `byheart memorize`; the checkpoint folder of a recital; an ONNX model that
+            `byheart deploy` wrote.
         budget: Limit on the work that evaluating the file may cost; None sets no limit.
 
     Returns:
-        A `Memory` or a `RecitalMemory`.
+        A `Memory`, a `RecitalMemory`, or for an ONNX model a `DeployedModel` with `predict` and `verify`. A folder
+        is read from its recital.json alone: `byheart verify DIR` proves its tensors.
 
     Raises:
-        FileFormatError: If the file is damaged, foreign, or a folder.
+        FileFormatError: If the file or folder is damaged or foreign.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "text.byheart"
@@ -116,7 +119,7 @@ def load(path: str | Path, *, budget: Budget | None = memory_file.DEFAULT) -> An
     """
     path = Path(path)
     if path.is_dir():
-        raise FileFormatError(f"{path} is a folder; load it with its engine, or prove it with `byheart verify {path}`")
+        return _load_folder(path)
     try:
         with path.open("rb") as file:
             start = file.read(len(_RECITAL_START))
@@ -126,4 +129,18 @@ def load(path: str | Path, *, budget: Budget | None = memory_file.DEFAULT) -> An
         from byheart.checkpoints.recital import RecitalMemory
 
         return RecitalMemory.load(path)
+    if path.suffix.lower() == ".onnx":
+        from byheart.memory.deployed import DeployedModel
+
+        return DeployedModel.load(path)
     return memory_file.load(path, budget=budget)
+
+
+def _load_folder(path: Path) -> Any:
+    if not (path / "recital.json").is_file():
+        raise FileFormatError(
+            f"{path} has no recital.json; load it with its engine, or prove it with `byheart verify {path}`"
+        )
+    from byheart.checkpoints.recital import RecitalMemory
+
+    return RecitalMemory.from_folder(path)

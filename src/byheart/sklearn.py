@@ -46,10 +46,10 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
         abstain_bits: One unknown row in 2^`abstain_bits` is accepted; 0 where a construction has no such option.
         conflicts: What happens to equal rows of different classes: `majority`, `first`, `drop` or `error`. A warning
             counts the dropped rows.
-        missing: What happens to missing cells: `error`, `drop` the rows, or `label`: a value of its own.
+        missing: What happens to missing cells: `error`, `drop` the rows, or `label`, a separate value.
         outlier_label: What `predict` returns for unknown rows, as in RadiusNeighborsClassifier: None for a value that
             is not one of the classes ("<unknown>", NaN, the least whole number, None for truth values),
-            `"most_frequent"`, or a value of your own.
+            `"most_frequent"`, or a value that you choose.
         seed: As for `byheart.memorize`.
         options: Further options of the construction.
 
@@ -81,7 +81,18 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
         self.options = options
 
     def fit(self, X: Any, y: Any) -> MemoryClassifier:
-        """Memorize the rows of X with the classes y."""
+        """Memorize the rows of X with the classes y.
+
+        Args:
+            X: The rows, (rows, columns); numbers, or an array or frame of objects.
+            y: One class per row.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: If rows contradict each other, or a cell is missing and `missing` does not allow it.
+        """
         if self.missing not in MISSING:
             raise OptionError(f"missing={self.missing!r} is not one of {', '.join(MISSING)}")
         try:
@@ -122,13 +133,24 @@ class MemoryClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray(answers[found])
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Certainty for rows that the memory accepts, the class frequencies for the others.  # (rows, classes)"""
+        """Return certainty for rows that the memory accepts, the class frequencies for the others.
+
+        Args:
+            X: The rows.
+
+        Returns:
+            Probabilities, (rows, classes).
+        """
         found = self._found(X)
         certain = np.eye(len(self.classes_))
         return np.where((found < 0)[:, None], self.class_prior_[None, :], certain[found])
 
     def known(self, X: Any) -> np.ndarray:
-        """Which rows the memory accepts as seen."""
+        """Return which rows the memory accepts as seen.
+
+        Args:
+            X: The rows.
+        """
         return self._found(X) >= 0
 
     def _found(self, X: Any) -> np.ndarray:
@@ -148,6 +170,12 @@ class MemoryTransformer(TransformerMixin, BaseEstimator):
     """Rows to their context ids: row k of the training data's distinct rows becomes k, anything else -1.
 
     The lookup is a memory whose labels are the row numbers: a perfect, certified hash of the training rows.
+
+    Args:
+        construction: A name from `byheart.constructions()`.
+        abstain_bits: Fingerprint bits: an unknown row gets an id with probability 2^-bits.
+        seed: Seed of every random choice.
+        options: Further options of the construction.
     """
 
     def __init__(
@@ -164,7 +192,15 @@ class MemoryTransformer(TransformerMixin, BaseEstimator):
         self.options = options
 
     def fit(self, X: Any, y: Any = None) -> MemoryTransformer:
-        """Memorize the number of every distinct row of X."""
+        """Memorize the number of every distinct row of X.
+
+        Args:
+            X: The rows, (rows, columns).
+            y: Ignored.
+
+        Returns:
+            The transformer itself.
+        """
         X = _validated(self, X, reset=True)
         numbers: dict[Any, int] = {}
         named = key if X.dtype == object else tuple
@@ -173,7 +209,14 @@ class MemoryTransformer(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """The context id of every row, as one column.  # (rows, 1)"""
+        """Return the context id of every row, -1 for unknown rows.
+
+        Args:
+            X: The rows.
+
+        Returns:
+            One column, (rows, 1).
+        """
         check_is_fitted(self)
         array = _validated(self, X, reset=False)
         found = _ask(self.memory_, array)
@@ -181,7 +224,11 @@ class MemoryTransformer(TransformerMixin, BaseEstimator):
         return found[:, None]
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """The one output column."""
+        """Return the name of the one output column.
+
+        Args:
+            input_features: Ignored.
+        """
         return np.array(["context_id"], dtype=object)
 
     def __sklearn_tags__(self) -> Any:

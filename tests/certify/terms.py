@@ -58,7 +58,7 @@ TERMS = tuple(Term(*row) for row in json.loads((Path(__file__).parent / "terms.j
 
 
 def table() -> str:
-    """The names by module, as docs/certificate.md has them."""
+    """The names by module, as docs/soundness-terms.md has them."""
     modules = dict.fromkeys(term.module for term in TERMS)
     rows = [(m, "; ".join(t.name for t in TERMS if t.module == m)) for m in modules]
     return "\n".join(

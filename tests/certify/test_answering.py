@@ -47,7 +47,7 @@ def prove(memory: Memory, data: Dataset, plan: EvaluationPlan) -> Certificate:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of rows of every part that was really asked; raises KeyboardInterrupt instead of the third part."""
+    """The number of rows of every part that was evaluated; raises KeyboardInterrupt instead of the third part."""
     counts: list[int] = []
     real: Callable[..., Any] = answering._answers
 
@@ -94,7 +94,7 @@ def test_seals_are_for_their_own_labels_and_weights(
 def test_a_forged_file_is_as_good_as_an_empty_one(
     memory: Memory, data: Dataset, asked: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An attacker knows code, network, rows and format, and draws a key of their own; the weights are wrong."""
+    """An attacker knows code, network, rows and format, and generates their own key; the weights are wrong."""
     wrong = replace(data, labels=(data.labels + 1) % 3)
     kept = tmp_path / "rows.seals"
     with monkeypatch.context() as attacker:

@@ -84,7 +84,7 @@ def test_changed_weights_are_refuted_or_change_nothing(memories, name):
 
 
 def _matrices(part):
-    """Every matrix in a network's JSON, wherever it stands."""
+    """Every matrix in a network's JSON, wherever it is."""
     if isinstance(part, dict) and set(part) == {"columns", "rows"}:
         return [part]
     parts = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()

@@ -29,7 +29,7 @@ def test_every_term_is_where_the_list_says() -> None:
 
 
 def test_the_page_has_the_names() -> None:
-    assert table() in (ROOT / "docs" / "certificate.md").read_text(encoding="utf-8")
+    assert table() in (ROOT / "docs" / "soundness-terms.md").read_text(encoding="utf-8")
 
 
 def test_some_terms_are_missed_by_a_test() -> None:

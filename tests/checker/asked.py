@@ -45,7 +45,7 @@ check = _program()
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a checker said: its exit status, and the object that it printed (empty where it refused)."""
+    """The result of a checker: its exit status, and the object that it printed (empty where it refused)."""
 
     status: int
     said: dict[str, Any]
@@ -106,7 +106,7 @@ def pairs() -> Iterator[tuple[str, str]]:
 
 
 def page_answers(memory: byheart.Memory, questions: list[str]) -> list[Any]:
-    """What the report's own evaluator says to texts or JSON lists of tokens, run by Node: answers, or {"error": …}."""
+    """What the report's evaluator returns for texts or JSON lists of tokens, run by Node: answers, or {"error": …}."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed: the report's evaluator is run by it (apt install nodejs)")

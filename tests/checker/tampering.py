@@ -274,7 +274,7 @@ def _half_pair(body: Body, rng: random.Random) -> None:
         body[place] = "a\ud83d"
 
 
-@edit("claim of a strange size")
+@edit("claim of an unknown size")
 def _claim_strange(body: Body, rng: random.Random) -> None:
     body["claim"]["bounds"]["beauty"] = 3
 

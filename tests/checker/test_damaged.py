@@ -80,7 +80,7 @@ def test_files_that_make_no_sense(count, files, tmp_path):
 
 @pytest.mark.parametrize("what", ["file", "table"])
 def test_damaged_bytes(what, files, tmp_path):
-    """A damaged file is refused; a damaged table is refused or asked as it is."""
+    """A damaged file is refused; a damaged table is refused or compared as it is."""
     file, table = tmp_path / "m", tmp_path / "rows.jsonl"
     file.write_bytes(files[0][0])
     table.write_bytes(files[0][1].read_bytes())

@@ -17,7 +17,7 @@ COUNTS = ("rows", "asked", "agree", "differ", "left_out")
 
 @dataclass(frozen=True)
 class Scenario:
-    """A table, how it is memorized, and how often it is then asked, with which flags and what exit status."""
+    """A table, how it is memorized, and how often it is then queried, with which flags and what exit status."""
 
     name: str
     text: str

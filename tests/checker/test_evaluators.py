@@ -233,7 +233,7 @@ def test_means_by_softmax_are_enclosed(precise):
 
 @pytest.fixture
 def precise():
-    """python-flint with many more bits than are asked for."""
+    """python-flint with many more bits than needed."""
     flint = pytest.importorskip("flint")
     flint.ctx.prec = 6000
     yield flint

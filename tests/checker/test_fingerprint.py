@@ -1,4 +1,4 @@
-"""The fingerprint of data, computed as docs/file-format.md says, by hand."""
+"""The fingerprint of data, computed from docs/file-format.md, by hand."""
 
 from __future__ import annotations
 

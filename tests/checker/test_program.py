@@ -49,7 +49,7 @@ def test_exit_statuses(tmp_path, monkeypatch):
     assert run(file, tmp_path / "rows.csv", "--label-column", "colour").returncode == 2
     monkeypatch.setattr(check, "check", lambda flags: 1 // 0)
     monkeypatch.setattr(sys, "argv", ["check.py", "a", "b"])
-    assert check.main() == 70, "a defect has a status of its own"
+    assert check.main() == 70, "a defect has its own status"
 
 
 def test_what_a_terminal_cannot_show_is_escaped(tmp_path):
@@ -104,7 +104,7 @@ def test_labels_are_compared_by_type_and_value(tmp_path):
     file = write(tmp_path, lookup(labels))
     rows = [json.dumps({"token": token, "label": label}) for token, label in labels.items()]
     data = table(tmp_path, "\n".join(rows), "rows.jsonl")
-    assert second(file, data).status == 2, "a missing label is refused unless a flag says what it is"
+    assert second(file, data).status == 2, "a missing label is refused unless a flag defines it"
     assert second(file, data, "--missing", "label").proved
     dropped = second(file, data, "--missing", "drop")
     assert dropped.proved and dropped.said["left_out_by"] == {"by --missing drop": 1} and dropped.said["asked"] == 6
@@ -135,7 +135,7 @@ def test_a_file_that_names_other_labels_than_the_table_is_not_believed(tmp_path)
     assert second(file, data, "--sequence-column", "token", "--label-column", "label").status == 1
     assert second(file, data, "--sequence-column", "token", "--label-column", "id").proved
     body["selection"].update(sequence_columns=[], label_column=None)
-    assert second(write(tmp_path, body), data).status == 2, "id or token: nothing says which"
+    assert second(write(tmp_path, body), data).status == 2, "id or token: ambiguous"
     data = table(tmp_path, "token,label\ncat,red\nact,blue\n")
     assert second(write(tmp_path, body), data).said["differ"] == 2, "a usual name and the only other column"
 
@@ -172,11 +172,11 @@ def test_columns_that_are_not_clear_must_be_named(tmp_path):
 
 
 def test_strings_stay_strings(tmp_path):
-    """A zip code of a CSV file is not a number, and the file's own say about types changes nothing."""
+    """A zip code of a CSV file is not a number, and the types that the file names change nothing."""
     body = lookup({"holtsville": 501, "newyork": 10001})
     body["selection"]["label_type"] = "int"
     file, data = write(tmp_path, body), table(tmp_path, "token,label\nholtsville,00501\nnewyork,10001\n")
-    assert second(file, data).status == 2, "the user must say that labels are converted"
+    assert second(file, data).status == 2, "the user must request the conversion of labels"
     assert second(file, data, "--label-type", "auto").said["differ"] == 2
     assert second(file, data, "--label-type", "int").proved
     file = write(tmp_path, lookup({"holtsville": "00501", "newyork": "10001"}))
@@ -228,7 +228,7 @@ def test_how_cells_become_tokens(kind, cell, tokens, tmp_path):
     assert list(map(repr, memory.tokens(cell))) == list(map(repr, tokens))
     if isinstance(cell, str) and None not in tokens:
         own = byheart.read({"text": [cell], "label": [0]}, tokens=kind).sequences[0]
-        assert list(map(repr, own)) == list(map(repr, tokens)), "byheart cuts alike"
+        assert list(map(repr, own)) == list(map(repr, tokens)), "byheart tokenizes alike"
 
 
 def test_rows_are_cut_and_filled(tmp_path):

@@ -1,4 +1,4 @@
-"""Tampered memories, checksums computed again: neither checker says proved for anything false, and they agree."""
+"""Tampered memories, checksums computed again: neither checker reports proved for anything false, and they agree."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def files(tmp_path_factory):
 
 
 def right(file, case) -> bool:
-    """Whether the file still gives every row its label, asked through Python."""
+    """Whether the file still gives every row its label, evaluated through Python."""
     try:
         return same(byheart.load(file).predict(case.sequences), case.labels)
     except ByheartError:

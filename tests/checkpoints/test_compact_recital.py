@@ -19,7 +19,7 @@ TEXT = "To keep a thing, say it twice: once to the wind, and once to the water."
 
 
 def test_the_wanted_place_leads_at_every_distance() -> None:
-    """What the comment beside SHARES says, and that every share is a short number."""
+    """What the comment beside SHARES states, and that every share is a short number."""
     distances = np.arange(1, LONGEST + 1)
     assert ((1 - np.cos(np.outer(distances, FREQUENCIES))) @ SHARES).min() > 0.12
     assert SHARES.sum() == 1 and not (SHARES * 256 % 1).any()

@@ -16,7 +16,7 @@ TABLE = "name,colour\ncat,red\nact,blue\ndog,red\n"
 
 
 def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    """byheart in a process of its own, as `main` runs it."""
+    """byheart in its own process, as `main` runs it."""
     code = "import sys; from byheart.cli import main; sys.argv[0] = 'byheart'; main()"
     return subprocess.run(
         [sys.executable, "-c", code, *arguments], input=stdin, capture_output=True, text=True, check=False

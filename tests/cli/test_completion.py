@@ -63,7 +63,7 @@ def test_the_protocol_of_zsh(environment):
 
 
 def test_the_protocol_of_fish(environment):
-    """Type, value and, behind a tab, help."""
+    """Type, value and, after a tab, help."""
     (line,) = ask(environment, "fish", "byheart verify --conf", "--conf")
     assert line.startswith("plain,--conflicts\t")
     assert ask(environment, "fish", "byheart memorize t --option ab", "ab") == ["plain,abstain_bits="]

@@ -18,7 +18,7 @@ def byheart(*arguments: str, status: int = 0):
 
 @pytest.fixture
 def learn(tmp_path, monkeypatch):
-    """Memorizes a file with flags; gives what --json tells."""
+    """Memorizes a file with flags; returns the --json object."""
     monkeypatch.chdir(tmp_path)
 
     def run(content: str, *flags: str, name: str = "t.csv", construction: str = "ks25"):

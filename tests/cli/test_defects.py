@@ -1,4 +1,4 @@
-"""What is our fault has a status of its own; a reader that has gone is not a fault at all."""
+"""What is our fault has its own status; a reader that has gone is not a fault at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes of the first hour, one by one: the message says what is wrong and what to do, in one line, with status 2."""
+"""Mistakes of the first hour, one by one: the message names the fault and the remedy, in one line, with status 2."""
 
 from __future__ import annotations
 

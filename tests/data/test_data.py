@@ -1,4 +1,4 @@
-"""Data is never changed: what is a string stays that string, and 1, "1", 1.0, True, 0.0 and -0.0 are told apart."""
+"""Data is never changed: what is a string stays that string, and 1, "1", 1.0, True, 0.0 and -0.0 are distinguished."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "policy": "drop", "rows": 3, "rows_left_out": 3, "named": "line 3, line 4, line 6"
     }  # fmt: skip
     assert run("verify", "m", "t.csv", "--missing", "drop").return_value == 0
-    assert isinstance(run("verify", "m", "t.csv").exception, DataError), "rows are not left out unless somebody says so"
+    assert isinstance(run("verify", "m", "t.csv").exception, DataError), "rows are not skipped unless a flag allows it"
     (tmp_path / "t.csv").write_text(CSV.removesuffix(",\n"))
     printed = json.loads(run("memorize", "t.csv", "-o", "m", "--missing", "label", "--json").output)
     assert printed["N"] == 4 and printed["C"] == 3

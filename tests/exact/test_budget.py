@@ -1,4 +1,4 @@
-"""Budgets: what a stranger's file, or data of one's own, may take."""
+"""Budgets: what an untrusted file, or one's own data, may need."""
 
 from __future__ import annotations
 

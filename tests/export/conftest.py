@@ -1,4 +1,4 @@
-"""Small models on a shared machine: threads of torch that wait for each other cost more than they bring."""
+"""Small models on a shared machine: threads of torch that wait for each other cost more than they save."""
 
 from __future__ import annotations
 

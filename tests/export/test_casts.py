@@ -138,7 +138,7 @@ def test_vectors_are_never_rounded_on_the_way_in():
 
 @pytest.mark.parametrize("positions", [True, False])
 def test_vectors_that_the_network_moves_first_are_exported(positions):
-    """In float32 a block without units stands in front of the input map, where the place is a number of its own."""
+    """In float32 a block without units precedes the input map, where the place is a separate number."""
     rows = [[(1000 + a / 4, 0.5), (1000 + b / 4, 0.5)] for a in range(4) for b in range(a if not positions else 4)]
     data = load(rows, [k % 5 for k in range(len(rows))], positions=positions)
     memory = memorize_dataset(data, construction="native", progress=False, dtype="float32")

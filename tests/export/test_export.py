@@ -66,7 +66,7 @@ def session(model, threads: int = 1):
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_target_agrees_on_every_task(case, tmp_path):
-    """Writing rechecks every row, so that writing without an error is the test; the metadata says so."""
+    """Writing rechecks every row, so that writing without an error is the test; the metadata records it."""
     dtype = "float32" if case.name in ("symbols", "ragged words") else "float64"
     memory = build(case, dtype=dtype)
     plain, fast = memory.to_torch(), memory.to_torch(fast=True)

@@ -10,7 +10,7 @@ from byheart.export.recheck import codes_of_inputs
 from byheart.memory import memorize_dataset
 from tests.build.native.data import dataset
 
-ROWS = {1: 100, 7: 1_400, 1000: 100_000}  # batch size -> rows asked
+ROWS = {1: 100, 7: 1_400, 1000: 100_000}  # batch size -> rows queried
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What exported models are asked: every kind of row that the encoder takes, and no wrong answer passes."""
+"""What exported models are queried with: every kind of row that the encoder takes, and no incorrect answer passes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_drawn_rows_have_every_length_and_every_symbol(task):
     absent = codes[~there]
     if task is Task.NEXT_TOKEN:  # short rows are padded on the left
         assert set(absent.tolist()) == {0} and not (there[:, :-1] & ~there[:, 1:]).any()
-    else:  # missing tokens stand at the end
+    else:  # missing tokens are at the end
         assert set(absent.tolist()) == {-1} and not (~there[:, :-1] & there[:, 1:]).any()
     assert (codes_of_inputs(inputs_of_codes(encoder, codes)) == codes).all()
 
@@ -31,6 +31,6 @@ def test_one_wrong_answer_is_enough():
     tokens = np.arange(5000)[:, None]
     asked = ExportQuestions(tokens, tokens >= 0, np.where(tokens[:, 0] == 7, -2, tokens[:, 0] % 3), "every row")
     assert recheck(lambda t, _: t[:, 0] % 3, asked, "toy") == "every row"
-    assert recheck(lambda t, _: np.where(t[:, 0] == 7, 9, t[:, 0] % 3), asked, "toy") == "every row"  # 7 is not asked
+    assert recheck(lambda t, _: np.where(t[:, 0] == 7, 9, t[:, 0] % 3), asked, "toy") == "every row"  # 7 is not queried
     with pytest.raises(ExportError, match=r"the toy model answers class 2 instead of 1 for the tokens \[4999\]"):
         recheck(lambda t, _: np.where(t[:, 0] == 4999, 2, t[:, 0] % 3), asked, "toy")

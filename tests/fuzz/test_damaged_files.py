@@ -128,7 +128,7 @@ def test_readers(name, count, tmp_path):
 
 @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_tokenizers(count, tmp_path):
-    """A damaged tokenizer.json is refused, or cuts texts into something."""
+    """A damaged tokenizer.json is refused, or still tokenizes texts."""
     pytest.importorskip("tokenizers")
     model = pieces.train("wordpiece", 40, ["to be or not to be", "that is it"]).encode()
 
@@ -219,7 +219,7 @@ def forged(draw: st.DrawFn, body: object) -> object:
 @pytest.mark.parametrize("count", [300, pytest.param(5000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("task", CASES)
 def test_a_forged_memory_is_refused_or_a_memory(task, count, files, tmp_path):
-    """A right checksum opens no door: what loads can be asked, verified, saved and loaded again."""
+    """A right checksum is no guarantee: what loads can be queried, verified, saved and loaded again."""
     content, rows, labels = files[list(CASES).index(task)]
     original = json.loads(content)["memory"]
 

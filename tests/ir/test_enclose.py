@@ -1,4 +1,4 @@
-"""Enclosures hold the true numbers, decide when they can, and say so when they cannot."""
+"""Enclosures contain the true numbers, decide when they can, and report when they cannot."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_a_transformer_counted_by_hand():
         "total_bits": (1 + 3) + 3 * (2 * 2 + 4 * 1) + (1 + 3 + 1 + 1 + 1) + 1,
         "width": 6,  # three heads of two: s·H is more than the stream and the hidden layer
         "depth": 2,
-        "blocks": 1,  # the attention shares the block of the layer behind it
+        "blocks": 1,  # the attention shares the block of the layer after it
         "attention_layers": 1,
         "embedding_parameters": 0,
     }

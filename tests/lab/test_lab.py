@@ -1,4 +1,4 @@
-"""`byheart lab` from outside: runs, tables, pictures, and errors that say what to do."""
+"""`byheart lab` from outside: runs, tables, pictures, and errors with a remedy."""
 
 import csv
 import json

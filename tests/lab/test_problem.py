@@ -1,4 +1,4 @@
-"""Data: where it is found, what is made of it, and what the user is told when it is not there."""
+"""Data: where it is found, what is built from it, and the message when it is missing."""
 
 import json
 import sys
@@ -103,7 +103,7 @@ def test_a_named_folder_is_the_only_place(tmp_path, monkeypatch):
 
 
 def test_documents_are_taken_as_madden_et_al_take_them(tmp_path):
-    """Shuffled with NumPy's old generator, cut like nltk's wordpunct_tokenize, at least n tokens each."""
+    """Shuffled with NumPy's old generator, tokenized like nltk's wordpunct_tokenize, at least n tokens each."""
     texts = ["Too short.", *(f"Story {k}: it's cold..." for k in range(6))]
     (tmp_path / "tinystories.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     found = make_problem(ProblemSpec("tinystories", 6, 7), None, str(tmp_path))

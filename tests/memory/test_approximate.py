@@ -1,4 +1,4 @@
-"""Universal approximation by memorizing a grid: the bound is exact, holds at every point that is asked, and is refused
+"""Universal approximation by memorizing a grid: the bound is exact, holds at every evaluated point, and is refused
 where the Lipschitz constant is wrong."""
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def test_a_collision_is_not_called_a_mapping(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _merged(network: Network) -> Network:
-    """The network with a last layer that says 7 and 0, whatever comes in."""
+    """The network with a last layer that outputs 7 and 0, whatever comes in."""
     last = network.layers[-1]
     assert isinstance(last, Affine)
     constant = replace(last, weight=Matrix.zero(*last.weight.shape), bias=(7, 0))

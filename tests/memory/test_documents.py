@@ -141,7 +141,7 @@ def test_what_a_file_says_about_its_gap_is_not_believed(tmp_path: Path) -> None:
 
 
 def test_renumbered_tokens_are_asked_as_the_file_numbers_them(tmp_path: Path) -> None:
-    """Two outputs exchanged in `classes` give every answer wrongly, whatever the records say."""
+    """Two outputs exchanged in `classes` give every answer wrongly, whatever the records state."""
     path = tmp_path / "m.byheart"
     memorize_documents(["a b c", "b a c"]).save(path)
 

@@ -106,7 +106,7 @@ def test_rows_that_come_one_by_one_and_what_is_no_row(tmp_path):
     with pytest.raises(byheart.ByheartError, match="it is a folder"):
         memory.save(tmp_path)
     table = byheart.read({"text": ["ab", "ba"], "label": [0, 1]})
-    with pytest.raises(byheart.ByheartError, match="brings its own labels"):
+    with pytest.raises(byheart.ByheartError, match="has its own labels"):
         byheart.memorize(table, [1, 2], progress=False)
 
 

@@ -56,7 +56,7 @@ def test_the_uniform_count_is_never_smaller(construction, known):
 
 
 def test_points_that_stand_exponentially_close_are_told() -> None:
-    """100 numbers between 0 and 1, two of them 2^-300 apart: Siegel's bound is far above √N, and is said."""
+    """100 numbers between 0 and 1, two of them 2^-300 apart: Siegel's bound is far above √N, and is reported."""
     close = [[[2.0**-300]], [[0.0]], *([[k / 128]] for k in range(1, 99))]
     labels = [k % 2 for k in range(100)]
     dataset = load(close, labels, positions=False)
@@ -75,7 +75,7 @@ def test_one_class_has_no_labelling_that_is_hard():
 
 
 def test_labels_per_token_are_not_those_of_rows_of_equal_tokens() -> None:
-    """Rows of equal tokens have one label each: what is said where every token has one is about contexts."""
+    """Rows of equal tokens have one label each: a message about contexts where every token has one."""
     rng = random.Random(3)
     rows = [[rng.randrange(40) for _ in range(6)] for _ in range(30)]
     labels = [[rng.randrange(2) for _ in row] for row in rows]

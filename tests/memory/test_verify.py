@@ -1,4 +1,4 @@
-"""`verify` asks the file as a user does, and believes nothing that the file says about itself."""
+"""`verify` queries the file as a user does, and trusts no record of the file about itself."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def saved(request, tmp_path):
 
 
 def verify(file, table, *flags):
-    """(exit status, what --json says or the error)."""
+    """(exit status, the --json object or the error)."""
     result = CliRunner().invoke(commands, ["verify", str(file), str(table), "--json", *flags], standalone_mode=False)
     if result.exception is not None:
         assert isinstance(result.exception, ByheartError), result.exception
@@ -153,7 +153,7 @@ def test_more_rows_than_were_memorized_are_refuted(saved, tmp_path):
 
 
 def test_the_file_does_not_choose_the_columns(tmp_path):
-    """A memory of label -> label says nothing about the table; its columns must be named by whoever asks."""
+    """A memory of label -> label does not concern the table; the caller must name its columns."""
     table = write_table(tmp_path / "t.csv")
     echo = byheart.memorize(
         byheart.read(str(table), sequence_column="kind", label_column="kind"), construction="ks25", progress=False
@@ -204,7 +204,7 @@ def test_a_memory_of_texts_says_that_it_asks_no_labels(tmp_path):
 
 
 def test_distributions_do_not_stand_in_for_labels(tmp_path):
-    """Whether DATA's labels are compared is not for the file to say."""
+    """Whether DATA's labels are compared is not decided by the file."""
     rows, file = tmp_path / "rows.jsonl", tmp_path / "m.byheart"
     rows.write_text("".join(json.dumps({"text": f"a {name} sat", "label": name}) + "\n" for name in ("cat", "dog")))
     byheart.memorize(["a cat sat", "a dog sat"], construction="madden24", progress=False).save(file)
@@ -291,7 +291,7 @@ UNKNOWN = {
 @pytest.mark.parametrize("change", UNKNOWN)
 @pytest.mark.parametrize("emptied", [False, True])
 def test_right_answers_of_an_unknown_construction_are_not_proved(saved, tmp_path, change, emptied):
-    """There is no guarantee that could have been compared, so `proved` would say more than was checked."""
+    """There is no guarantee that could have been compared, so `proved` would claim more than was checked."""
 
     def edit(body):
         UNKNOWN[change](body)
@@ -476,7 +476,7 @@ def test_the_budget_is_far_above_honest_files(saved):
 
 
 def honest_answers(file, rows):
-    """What a user hears, or nothing where the file is refused."""
+    """What a user reads, or nothing where the file is refused."""
     try:
         return load(file).predict(list(rows))
     except ByheartError:
@@ -553,7 +553,7 @@ def test_the_command_says_what_it_does():
 
 @pytest.mark.parametrize("unanswerable", [1, {"a": 1}, {"a"}, np.array(1), np.array("a")], ids=repr)
 def test_what_is_not_a_row_is_refused_beside_rows_that_are(unanswerable):
-    """Lone numbers and arrays without a dimension crashed; the keys of a dict were asked as if they were tokens."""
+    """Lone numbers and arrays without a dimension crashed; the keys of a dict were queried as if they were tokens."""
     table = byheart.read({"text": [["a"], ["b"]], "label": ["x", "y"]}, tokens="words")
     memory = byheart.memorize(table, construction="ks25", progress=False)
     for rows in ([unanswerable], ["a", unanswerable]):

@@ -1,4 +1,4 @@
-"""Memories load, predict and verify where numba is not installed; building says what is missing."""
+"""Memories load, predict and verify where numba is not installed; building names what is missing."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def five() -> str:
     return explain()
 
 
-# --- what the page says before any script runs
+# --- the page before any script runs
 
 
 def test_it_needs_nothing_from_elsewhere():
@@ -149,7 +149,7 @@ def test_from_letters_to_the_label(open_page):
 
 
 def test_numbers_in_view_are_those_of_the_layers(open_page, tmp_path):
-    """The id, the line and every fold as the pictures' equations say them, against byheart's exact evaluator."""
+    """The id, the line and every fold from the pictures' equations, against byheart's exact evaluator."""
     tab = open_page(five())
     with tab.expect_download() as handed:
         tab.click("#save")
@@ -171,7 +171,7 @@ def test_numbers_in_view_are_those_of_the_layers(open_page, tmp_path):
         shown.append(shown_value(tab) if tab.locator(".term.strong").count() else None)
     stream = streams(memory, words[3])
     attention = next(k for k, layer in enumerate(memory.network.layers) if type(layer).__name__ == "Attention")
-    stream.insert(attention + 1, stream[attention])  # the id has a step of its own
+    stream.insert(attention + 1, stream[attention])  # the id has its own step
     assert shown[-len(stream) - 1 : -1] == stream
     unseen = ["tat", "cea", "tce"]
     assert [ask(tab, word).split(".")[0] for word in unseen] == [f"Answer: {a}" for a in memory.predict(unseen)]
@@ -188,7 +188,7 @@ def streams(memory: byheart.Memory, word: str) -> list[int]:
 
 
 def test_the_way_stays_in_view_and_plays(open_page):
-    """What every stage gives stands on its button; play goes on by itself and stops at the end."""
+    """Every button shows its stage's output; play continues automatically and stops at the end."""
     tab = open_page(five())
     values = dict(text.split("\n") for text in tab.locator(".chapter").all_inner_texts() if "\n" in text)
     assert values["label"] == "animal" and values["cells"] == "3"

@@ -160,7 +160,7 @@ def test_texts_are_cut_as_the_data_was(open_page, tmp_path):
 
 
 def test_the_steps_of_an_input(open_page):
-    """The group, every fold, the answer: what the page says is what the network does."""
+    """The group, every fold, the answer: the page shows what the network does."""
     rows = [f"{a}{b}{c}" for a in "abcdef" for b in "abcdef" for c in "abcd"]
     memory = byheart.memorize(rows, [hash_free(row) for row in rows], construction="compact", progress=False)
     tab = open_page(memory, 390)
@@ -194,12 +194,12 @@ def test_the_steps_of_an_input(open_page):
 
 
 def number_in(text: str, after: str) -> float:
-    """The number that stands behind these words."""
+    """The number that follows these words."""
     return float(text.split(after)[1].split(". ")[0].replace(",", "").replace("−", "-"))
 
 
 def shown_number(tab) -> float:
-    """What the equation says comes out; a shortened number is opened first."""
+    """The equation gives the shown number; a shortened number is opened first."""
     strong = tab.locator(".term.strong .num")
     if strong.get_attribute("aria-expanded") == "false":
         strong.click()

@@ -78,7 +78,7 @@ def test_plans_stay_below_the_budget(dtype, keys):
                 found = [reference(facts, dtype, spare, capacity) for spare in (0, SPARE_BITS)]
                 shares += [size / native_budget(facts) for size in found if size is not None]
                 assert not shares or shares[-1] <= 1, facts
-    assert max(shares) <= 1 and max(shares) > 0.9, "a budget that is never nearly used says nothing"
+    assert max(shares) <= 1 and max(shares) > 0.9, "a budget that is never nearly used means nothing"
 
 
 @pytest.mark.parametrize("mixing", [Mixing.FULL, Mixing.PREFIX_SUM])

@@ -1,4 +1,4 @@
-"""Theorems 4.2 and 4.3 with explicit constants: the inequalities behind them, the numbers, the information bound."""
+"""Theorems 4.2 and 4.3 with explicit constants: their inequalities, the numbers, the information bound."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_bad_counts(bad: object) -> None:
 
 
 def test_the_order_itself_never_fades() -> None:
-    """Theorem 4.2 says Ω(√N): the form with a logarithm falls below any multiple of √N, this one does not."""
+    """Theorem 4.2 states Ω(√N): the form with a logarithm falls below any multiple of √N, this one does not."""
     for exponent in (4, 16, 64, 256, 512):
         N = 10**exponent
         W = quadratic_parameters(N)
@@ -157,7 +157,7 @@ def test_the_order_itself_never_fades() -> None:
 
 
 def test_operations_are_at_most_twice_the_parameters() -> None:
-    """The count behind Goldberg and Jerrum's theorem, for random architectures of eq. (4)."""
+    """The count of Goldberg and Jerrum's theorem, for random architectures of eq. (4)."""
     rng = random.Random(5)
     for _ in range(2000):
         d, m, s, H, q, L = (rng.randint(1, 9) for _ in range(6))

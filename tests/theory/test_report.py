@@ -145,7 +145,7 @@ def test_no_such_quantity() -> None:
 
 @pytest.mark.parametrize("task", [Task.SEQ_TO_SEQ, Task.CAUSAL])
 def test_bounds_on_points_count_sequences_not_tokens(task: Task) -> None:
-    """A sequence of equal tokens is one point. 12 of them, 60 tokens long, were said to need 360 parameters."""
+    """A sequence of equal tokens is one point. 12 of them, 60 tokens long, were reported to need 360 parameters."""
     found = {b.ref.paper: b for b in lower_bound(task=task, N=12, n=60, r=1, delta=Fraction(1, 2**1000)).bounds}
     one = {b.ref.paper: b for b in lower_bound(task="next-token", N=12, n=60, r=1, delta=Fraction(1, 2**1000)).bounds}
     assert found["S97"].value == one["S97"].value == 6 and found["SI24"].value == one["SI24"].value <= 7

@@ -46,7 +46,7 @@ class Measured:
 def write_compact(
     memory: RecitalMemory, folder: str | Path, *, seed: int = 0, progress: Progress = SILENT
 ) -> dict[str, Any]:
-    """Writes the folder, asks it, and only then hands it over; a summary."""
+    """Writes the folder, evaluates it, and only then moves it into place; a summary."""
     target, script, lexicon = Path(folder), memory.script, memory.lexicon
     check_target(target)
     if memory.recital.mixed:
@@ -55,7 +55,7 @@ def write_compact(
             "ambiguous=first or ambiguous=majority, or omit --style"
         )
     if max(map(len, script.documents)) > LONGEST:
-        raise ExportError(f"a document is longer than the {LONGEST:,} positions of a compact checkpoint; cut it")
+        raise ExportError(f"a document is longer than the {LONGEST:,} positions of a compact checkpoint; split it")
     wanted = np.concatenate([memory.recital.next_tokens(ids[:-1]) for ids in script.documents])
     with progress.stage("hashing windows"):
         windows, following = _windows(script, wanted)
@@ -115,7 +115,7 @@ def _windows(script: Script, wanted: Ints) -> tuple[Ints, Ints]:
             _, first = np.unique(state, return_index=True)
             return np.stack(columns, axis=1)[first], wanted[first]
     raise ExportError(
-        f"windows of {MOST_PLACES} tokens do not tell apart what follows; longer tokens reach farther back"
+        f"windows of {MOST_PLACES} tokens do not distinguish what follows; longer tokens reach farther back"
     )
 
 
@@ -142,7 +142,7 @@ def _ask(folder: Path, memory: RecitalMemory) -> Measured | None:
             right += sum(a == b for a, b in zip(said.ids, expected, strict=False))
             asked += len(wanted) + len(expected)
     if right < asked:
-        raise ExportError(f"Transformers in float32 answers {right:,} of {asked:,} questions; nothing was written")
+        raise ExportError(f"Transformers in float32 answers {right:,} of {asked:,} queries; nothing was written")
     return Measured(str(engine.version), asked, right)
 
 
@@ -152,7 +152,7 @@ def _json(value: Any) -> bytes:
 
 def _card(memory: RecitalMemory, count: int, places: int, measured: Measured | None) -> str:
     asked = (
-        f"Measured, not proved: Transformers {measured.version} in float32 answered all {measured.asked:,} questions "
+        f"Measured, not proved: Transformers {measured.version} in float32 answered all {measured.asked:,} queries "
         "(every prefix, and greedy decoding with the cache)."
         if measured
         else "No engine was run: Transformers is not installed here."
@@ -169,7 +169,7 @@ Computed by byheart {__version__}, not trained: a stock `LlamaForCausalLM` with 
 {len(memory.script.documents):,} document(s), {memory.script.places:,} predictions, from windows of {places} tokens.
 
 **float32 only, and without any margin.** Every value must be computed exactly, so bfloat16, float16, quantized weights,
-and engines that round differently give wrong text. Windows that were not memorized are answered by some token.
+and engines that round differently give other text. Windows that were not memorized are answered by some token.
 
 {asked} The hashed memory inside was checked in exact numbers on every window.
 """

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from byheart.checkpoints.engines.convert import READERS, convert_folder
+from byheart.checkpoints.formats.folder import FORMAT as FOLDER
 from byheart.checkpoints.formats.folder import CheckpointRequest, write_folder
 from byheart.checkpoints.windows import build_recital
 from byheart.checkpoints.windows.certificate import RecitalCertificate, certify_recital
@@ -20,6 +21,7 @@ from byheart.checkpoints.windows.controls import Controls, check_absent
 from byheart.checkpoints.windows.tables import Recital
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
+from byheart.data.wording import quote
 from byheart.errors import DataError, FileFormatError, OptionError
 from byheart.files import parse, write_atomically
 from byheart.notebook import card
@@ -64,6 +66,7 @@ class RecitalMemory:
 
     def tokens_of(self, prompt: str) -> list[int]:
         """The token ids of a prompt, as the network reads them."""
+        _check_text(prompt, "the prompt")
         return [self.lexicon.bos, *self.lexicon.encode(prompt)]
 
     def generate(self, prompt: str = "", *, limit: int = 1 << 16) -> str:
@@ -72,17 +75,34 @@ class RecitalMemory:
         Args:
             prompt: The text to continue; a document's beginning if empty.
             limit: The most tokens to generate.
+
+        Returns:
+            The continuation as text, without the prompt and without special tokens.
+
+        >>> memorize_recital("to be or not to be", tokens="words").generate("to be or")
+        ' not to be'
         """
         ends = {self.lexicon.eos, self.lexicon.failure}
         return self.lexicon.decode(self.recital.recite(self.tokens_of(prompt), limit, stop=ends))
 
     def probabilities(self, prompt: str) -> dict[str, float]:
-        """The tokens that may follow the prompt, with their probabilities."""
+        """Return the tokens that may follow the prompt, with their probabilities.
+
+        Args:
+            prompt: The text to continue.
+
+        >>> memorize_recital(["a cat", "a dog"], tokens="words").probabilities("a")
+        {' cat': 0.5, ' dog': 0.5}
+        """
         answer = self.recital.answer(int(self.recital.follow(self.tokens_of(prompt))[-1]))
         return {self.lexicon.name(token): weight / answer.total for token, weight in answer.weights}
 
     def logits(self, prompt: str) -> list[float]:
-        """Log-probabilities of all tokens after the prompt; -inf for those that never follow."""
+        """Return the log-probabilities of all tokens after the prompt; -inf for those that never follow.
+
+        Args:
+            prompt: The text to continue.
+        """
         found = [-math.inf] * self.recital.vocabulary
         answer = self.recital.answer(int(self.recital.follow(self.tokens_of(prompt))[-1]))
         for token, weight in answer.weights:
@@ -108,9 +128,20 @@ class RecitalMemory:
     def predict(self, prompts: Sequence[str]) -> list[str]:
         """Return the most likely next token after each prompt, as text.
 
+        Args:
+            prompts: Texts; a single text is refused, because its characters would count as prompts.
+
+        Raises:
+            DataError: If `prompts` is not a list of texts.
+
         >>> memorize_recital("to be or not to be", tokens="words").predict(["to be or"])
         [' not']
         """
+        if isinstance(prompts, str):
+            raise DataError(f"prompts is the single string {quote(prompts)}; put it into a list: [{quote(prompts)}]")
+        prompts = list(prompts)
+        for number, prompt in enumerate(prompts):
+            _check_text(prompt, f"prompt {number}")
         answers = (self.recital.answer(int(self.recital.follow(self.tokens_of(prompt))[-1])) for prompt in prompts)
         return [self.lexicon.decode([answer.likeliest]) for answer in answers]
 
@@ -160,6 +191,12 @@ class RecitalMemory:
         """Evaluate the recital after every prefix of every document, in whole numbers.
 
         Forgotten documents count in the distributions that they share, and are not evaluated.
+
+        Args:
+            ambiguous: Policy for prefixes with several continuations, as in `memorize_recital`.
+
+        Returns:
+            A certificate of the memorized documents.
         """
         gone = [one for one in self.script.absent if one.weight]
         documents = [*self.script.documents, *(one.ids for one in gone)]
@@ -188,7 +225,10 @@ class RecitalMemory:
 
         Args:
             architecture: A host, see `byheart.checkpoints.hosts`.
-            options: `dtype`, `flavour` and the fields of the shape.
+            **options: `dtype`, `flavour` and the fields of the shape.
+
+        Returns:
+            The request, for `byheart.checkpoints.formats` and the fixtures.
         """
         known = {name: options.pop(name) for name in ("dtype", "flavour", "shards") if options.get(name) is not None}
         given = {name: value for name, value in options.items() if value is not None}
@@ -208,7 +248,7 @@ class RecitalMemory:
         return write_folder(self.request(architecture, **options), folder)
 
     def to_json(self) -> dict[str, Any]:
-        """What a file holds."""
+        """Return the content of a file."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -221,7 +261,14 @@ class RecitalMemory:
 
     @staticmethod
     def from_json(value: Any) -> RecitalMemory:
-        """The memory of `to_json`; a FileFormatError for anything else."""
+        """Return the memory that `to_json` wrote.
+
+        Args:
+            value: The parsed content of a file.
+
+        Raises:
+            FileFormatError: If it is damaged, foreign, or of another version.
+        """
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise FileFormatError("this is not a recital of byheart")
         if value.get("version") != VERSION:
@@ -235,17 +282,77 @@ class RecitalMemory:
             raise FileFormatError(f"the recital is damaged: {error}") from None
 
     def save(self, path: str | Path) -> None:
-        """One JSON file, written whole or not at all; its format comes first, so that a glance identifies it."""
+        """Write one JSON file, whole or not at all. Its format comes first, so that its first bytes identify it.
+
+        Args:
+            path: The file.
+        """
         write_atomically(Path(path), json.dumps(self.to_json(), separators=(",", ":")).encode("ascii"))
 
     @staticmethod
     def load(path: str | Path) -> RecitalMemory:
-        """The recital in a file; a FileFormatError for a damaged or foreign one."""
+        """Read the recital in a file.
+
+        Args:
+            path: A file of `save`.
+
+        Raises:
+            FileFormatError: If it is damaged or foreign.
+        """
         try:
             value = parse(Path(path).read_text(encoding="utf-8"))
         except (ValueError, OSError, RecursionError) as error:
             raise FileFormatError(f"{path} cannot be read as a recital: {error}") from None
         return RecitalMemory.from_json(value)
+
+    @staticmethod
+    def from_folder(folder: str | Path) -> RecitalMemory:
+        """Read the recital that a checkpoint folder describes in recital.json and tokenizer.json.
+
+        The tensors are not read: `byheart verify DIR` proves that they compute this function.
+
+        Args:
+            folder: A folder of `export("huggingface", …)` or `byheart fixture`.
+
+        Raises:
+            FileFormatError: If the folder is damaged or foreign, or if its model does not continue prompts.
+
+        >>> folder = Path(tempfile.mkdtemp()) / "rose"
+        >>> summary = memorize_recital("a rose is a rose", tokens="words").export("huggingface", folder)
+        >>> RecitalMemory.from_folder(folder).generate("a rose is")
+        ' a rose'
+        """
+        try:
+            about = json.loads((Path(folder) / "recital.json").read_text(encoding="utf-8"))
+            model = (Path(folder) / "tokenizer.json").read_text(encoding="utf-8")
+        except (ValueError, OSError, RecursionError) as error:
+            raise FileFormatError(f"{folder} cannot be read as a recital: {error}") from None
+        if not isinstance(about, dict) or about.get("format") != FOLDER:
+            raise FileFormatError(f"{folder}: recital.json was not written by byheart")
+        if about.get("task", "causal") != "causal":
+            raise FileFormatError(
+                f"{folder} does not continue prompts ({about['task']}); its cases are in expected.json: run "
+                f"byheart suite {folder}"
+            )
+        try:
+            roles = {name: about["tokens"][name] for name in ("bos", "eos", "pad", "failure")}
+            value = {
+                "format": FORMAT,
+                "version": VERSION,
+                "recital": about["recital"],
+                "lexicon": {"kind": str(folder), "model": model, **roles},
+                "documents": about["documents"],
+                "absent": about.get("absent", ()),
+                "report": {"folder": str(folder), "architecture": about["architecture"]},
+            }
+        except (KeyError, TypeError) as error:
+            raise FileFormatError(f"{folder}: recital.json is damaged: {error}") from None
+        return RecitalMemory.from_json(value)
+
+
+def _check_text(value: Any, place: str) -> None:
+    if not isinstance(value, str):
+        raise DataError(f"{place} is {quote(value)} ({type(value).__name__}), not a text; a recital continues texts")
 
 
 def memorize_recital(

@@ -111,7 +111,7 @@ def commands() -> None:
 def main() -> None:
     """Run the command line; every expected failure is a line on standard error and exit status 2.
 
-    Anything unexpected is our defect and never looks like "not proved": it has a status of its own.
+    Anything unexpected is our defect and never looks like "not proved": it has its own status.
     """
     digits = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(LONGEST_INTEGER)
@@ -175,7 +175,7 @@ def _exit_by_signal(number: int, frame: FrameType | None) -> None:
 
 
 def _end_like_other_tools() -> None:
-    """The reader of our output is gone: end quietly by SIGPIPE, as `cat` does, or with its status."""
+    """The reader of our output is gone: end by SIGPIPE, as `cat` does, or with its status."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -196,7 +196,7 @@ def _report_defect(error: Exception) -> None:
 
 
 def _fail(message: str | tuple[str, ...], status: int) -> None:
-    """One line, or those of a list: names that a hostile file brings may hold control characters, which are shown and
+    """One line, or those of a list: names in a hostile file may hold control characters, which are shown and
     not executed."""
     from byheart.data.wording import visible
 

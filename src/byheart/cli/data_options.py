@@ -91,7 +91,7 @@ _READING: dict[str, Callable[[Any], Any]] = {
         "--missing",
         metavar="POLICY",
         type=click.Choice(MISSING),
-        help="Rows with an empty cell: error, drop or label. label treats a missing value as a value of its own.  "
+        help="Rows with an empty cell: error, drop or label. label treats a missing value as a separate value.  "
         "[default: error]",
     ),
     "max_rows": click.option("--max-rows", type=click.IntRange(1), metavar="N", help="Read the first N rows only."),
@@ -116,7 +116,7 @@ RECORDED = (
     *("sequence_columns", "label_column", "header", "encoding", "label_type", "missing", "conflicts"),
     *("max_length", "max_rows", "max_bytes"),
 )
-# Documents have no label, and recitals have tokenizers of their own.
+# Documents have no label, and recitals have their own tokenizers.
 DOCUMENTS = ("sequence_columns", "header", "encoding", "missing", "max_rows", "max_bytes")
 
 

@@ -72,7 +72,7 @@ STDOUT = "-"
     type=click.Choice(MISSING),
     default="error",
     show_default=True,
-    help="Rows with an empty cell: refuse them, skip them, or treat an empty cell as a value of its own.",
+    help="Rows with an empty cell: refuse them, skip them, or treat an empty cell as a separate value.",
 )
 @click.option(
     "--conflicts",

@@ -93,7 +93,7 @@ def command(
 
     DATA is a CSV, TSV, JSON Lines, Parquet, Arrow, .npy, .npz or text file (also .gz or .zst), the folder of a Hugging
     Face data set (hf:NAME for one from the hub), or - for standard input. A text (.txt) with --task causal becomes a
-    language model that recites it; with --tokens words and the like, every line of it is a row of its own.
+    language model that recites it; with --tokens words and the like, every line of it is a separate row.
 
     For a construction of distributions (madden24), DATA is documents unless --task or --label-column is given:
     every prefix has the distribution of the tokens that follow it, or the one that rows {"context": "a cat", "next":

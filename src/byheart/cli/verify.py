@@ -107,7 +107,7 @@ def command(
             return _verify_recall(file, as_json, quiet, progress)
         return verify_checkpoint(file, data, flags, as_json, quiet, progress, ambiguous, weight_column, adapter)
     if data is None:
-        raise click.UsageError("Missing argument 'DATA': only checkpoint folders bring their own")
+        raise click.UsageError("Missing argument 'DATA': only checkpoint folders need none")
     if ambiguous or weight_column or adapter:
         raise OptionError("--ambiguous, --weight-column and --adapter apply to checkpoint folders only; omit them")
     if is_onnx(file):

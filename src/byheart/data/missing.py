@@ -1,7 +1,7 @@
 """Missing values: None, NaN, pandas' NA and an empty CSV cell are one thing, and nothing happens to them silently.
 
-error: refuse them, naming every row. drop: skip the rows, counted. label: a missing label is a class of its own,
-and a missing token a symbol of its own; both are written None.
+error: refuse them, naming every row. drop: skip the rows, counted. label: a missing label is a separate class,
+and a missing token a separate symbol; both are written None.
 
     >>> settled = settle_missing([["a"], ["b"], []], [1, None, 2], "drop")
     >>> settled.sequences, settled.labels, settled.note
@@ -82,7 +82,7 @@ def settle_missing(
         parts = [f"the {what} is missing in {_names(rows, place)}" for what, rows in _both(no_token, no_label)]
         raise DataError(
             f"{start}{'; '.join(parts)}: fill them in, or choose --missing drop to skip these rows, or "
-            "--missing label to treat a missing value as a value of its own"
+            "--missing label to treat a missing value as a separate value"
         )
     if policy == "drop":
         gone = set(concerned)

@@ -67,7 +67,7 @@ def one_line(error: BaseException, limit: int = 160) -> str:
 
 
 def visible(text: str) -> str:
-    """A line for the terminal: control characters that a file brings are shown, so that they cannot forge a line.
+    """A line for the terminal: control characters in a file are shown, so that they cannot forge a line.
 
     >>> visible("Theorem 1\\nproved: all of it")
     'Theorem 1\\\\nproved: all of it'

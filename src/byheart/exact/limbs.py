@@ -48,7 +48,7 @@ LIMIT = 100  # accumulated cost (units of 2^56) above which carries are propagat
 
 @numba.njit(cache=True, nogil=True)
 def carry(acc, size, lanes):  # type: ignore[no-untyped-def]
-    """Brings every limb but the top one into [0, 2^56); the shift rounds down, so only the top one keeps a sign."""
+    """Normalizes every limb but the top one to [0, 2^56); the shift rounds down, so only the top one keeps a sign."""
     for k in range(size - 1):
         for j in range(lanes):
             value = acc[k, j]

@@ -3,7 +3,7 @@
 A hash selects four slots in four neighbouring segments of one array. The XOR of their contents is the row's *value*:
 the number of its class, and above it a few bits of another hash of the row (the check). The contents are chosen so that
 this holds for every row of the table. These are linear equations over GF(2), and an order exists in which each of them
-still has a slot of its own ("peeling"; Graf and Lemire, "Binary fuse filters", 2022). The array has 1.08 to 1.3 slots
+still has its own slot ("peeling"; Graf and Lemire, "Binary fuse filters", 2022). The array has 1.08 to 1.3 slots
 per row and no keys. A row outside the table meets arbitrary slots, so its check agrees once in 2^check_bits times.
 
 Hashes are MurmurHash3 (x86, 32 bits), an operator of ONNX Runtime. Four seeds give four numbers per cell; the numbers

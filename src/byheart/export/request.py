@@ -1,4 +1,4 @@
-"""A request to export: a network, how to ask it, the float type, and what it is to be checked with.
+"""A request to export: a network, its queries, the float type, and what it is to be checked with.
 
 `check_fit` proves that the network fits the float type: every weight, and every value that any input can reach, in any
 order. `metadata` travels with the exported model, so that it can be used without byheart: symbols, labels, the proof.

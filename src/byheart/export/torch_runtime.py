@@ -166,7 +166,7 @@ class TorchMemory(nn.Module):
                 if tensor.dtype is not dtype:
                     raise TypeError(f"a part of this memory was cast to {tensor.dtype}, the rest is {dtype}")
         if torch.is_autocast_enabled(device.type):
-            raise TypeError("autocast would compute this memory in a smaller float type; ask it outside of autocast")
+            raise TypeError("autocast would compute this memory in a smaller float type; call it outside of autocast")
         if dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest":
             raise TypeError("call torch.set_float32_matmul_precision('highest'): this memory needs exact products")
 

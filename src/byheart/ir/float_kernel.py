@@ -39,7 +39,7 @@ def run_plain(
         held: The registers, (registers, lanes); only their number counts here.
         target: The register of each sum.
         adds: Whether the sum is added to its register.
-        relu: Whether the result is cut at zero.
+        relu: Whether the result is clipped at zero.
         bias: The number that each sum begins or ends with.
         terms: Where each sum's terms begin and end.
         source: The register of each term.

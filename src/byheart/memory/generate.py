@@ -41,9 +41,7 @@ def generate(
         found = continue_tokens(network.decoder, numbers, temperature=temperature, seed=seed, limit=limit, knows=known)
         said = [names[number] for number in found if number in names]
     elif memory.task is not Task.CAUSAL:
-        raise OptionError(
-            f"a memory of the task {memory.task} answers rows and does not continue them; ask it with predict"
-        )
+        raise OptionError(f"a memory of the task {memory.task} labels rows and does not continue them; use predict")
     elif temperature:
         raise OptionError(f"temperature={temperature}: this memory has one label per context, nothing can be drawn")
     elif isinstance(prompt, str) and page_count(memory):
@@ -134,7 +132,7 @@ def probabilities(memory: Memory, sequences: Sequence[Any]) -> list[dict[Any, fl
     """Label -> probability after each sequence."""
     network = memory.network
     if not isinstance(network, DecoderNetwork):
-        raise OptionError(f"{memory.construction} stores one label per context, not distributions; ask it with predict")
+        raise OptionError(f"{memory.construction} stores one label per context, not distributions; use predict")
     names = _names(memory, network)
     rows = [_numbers(names, _tokens(memory, sequence)) for sequence in sequences]
     empty = next((k for k, row in enumerate(rows) if not row), None)

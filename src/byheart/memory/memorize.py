@@ -1,7 +1,7 @@
 """memorize(): from rows to a certified memory, straight down.
 
 read (data/read) -> settle (data/dataset) -> build (build) -> guarantee (theory) -> certify (certify) -> Memory.
-docs/architecture.md walks one row through it.
+docs/walkthrough.md follows one row through it.
 
 Code is compiled on first use and then kept on disk; a user who waits for it sees why (`first_use`).
 """
@@ -74,7 +74,7 @@ def memorize(
     labels are documents for them: texts, or lists of tokens, whose next-token distributions are counted.
 
     Args:
-        sequences: N rows of tokens, texts, a data frame, or a table of `byheart.read`, which brings labels and task.
+        sequences: N rows of tokens, texts, a data frame, or a table of `byheart.read`, which has labels and task.
         labels: One of C classes per row (per token where the task labels every token).
         label: The label's column, if `sequences` is a data frame.
         task: `next-token` (default), `seq-to-seq`, `set` or `causal`.
@@ -177,7 +177,7 @@ def _table(
         return table
     if isinstance(sequences, Table):
         if labels is not None or label is not None:
-            raise DataError("a table brings its own labels; omit `labels`, or give table.sequences")
+            raise DataError("a table has its own labels; omit `labels`, or give table.sequences")
         return sequences
     if labels is None:
         chosen = recipe(construction)

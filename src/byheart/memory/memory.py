@@ -193,7 +193,7 @@ class Memory:
         try:
             return self.encoder.encode(sequences)
         except UnknownSymbolError as error:
-            raise UnknownSymbolError(f"{error}; a memory made with abstain_bits answers such rows by unknown") from None
+            raise UnknownSymbolError(f"{error}; memorize with abstain_bits=16 to get `unknown` for such rows") from None
 
     def _label(self, index: int) -> Label:
         return self.classes[index] if index >= 0 else UNKNOWN
@@ -290,7 +290,7 @@ class Memory:
         Every row is predicted as `predict` does, and every answer is compared with the row's label by type and value.
 
         Args:
-            sequences: Sequences, a table of `byheart.read`, or a data set; the last two bring their labels.
+            sequences: Sequences, a table of `byheart.read`, or a data set; the last two have labels.
             labels: One label per sequence. A memory of distributions may be verified with documents, without labels.
             max_rows: Verify only the first rows, this many.
             conflicts: The policy for rows with equal tokens and different labels.
@@ -313,7 +313,7 @@ class Memory:
         rows: Any = sequences
         if isinstance(sequences, Dataset | Table):
             if labels is not None:
-                raise DataError("a table brings its own labels; omit `labels`, or give table.sequences")
+                raise DataError("a table has its own labels; omit `labels`, or give table.sequences")
             if isinstance(sequences, Table):
                 place = sequences.places or place
                 rows, labels = sequences.sequences, sequences.labels

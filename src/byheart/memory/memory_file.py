@@ -178,7 +178,7 @@ def from_json(body: Any, version: int = FORMAT) -> Memory:
     for field in ("construction", "options", "claim", "certificate", "notes", *(() if first else ("version",))):
         _check_text(field, body[field])
     if not is_guaranteed(take(body, "construction", str)):
-        # perhaps one in a file of its own, which also brings its paper and its guarantee
+        # perhaps one in its own file, which also registers its paper and its guarantee
         importlib.import_module("byheart.build")
     stored = take(body, "classes", list)
     classes = tuple(_label_of_version_1(label) if first else from_json_value(label, "classes") for label in stored)

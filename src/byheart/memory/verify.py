@@ -1,4 +1,4 @@
-"""Proving a memory against data, as a user would ask it: its own tokenizer, encoder, network and classes.
+"""Proving a memory against data, queried as by a user: its own tokenizer, encoder, network and classes.
 
 Every row of the data is a query, every answer is compared with the row's own label by type and value. What the file
 records (its guarantee, its sizes, its fingerprint) is compared with what is found here and never replaces it:
@@ -248,8 +248,8 @@ def _refusal(memory: Memory, sequence: Any) -> str:
     try:
         memory.encoder.encode([sequence])
     except DataError as error:
-        return f"the memory cannot take it: {str(error).removeprefix('row 0, ').removeprefix('row 0 ')}"
-    return "the memory cannot take it"
+        return f"the memory cannot evaluate it: {str(error).removeprefix('row 0, ').removeprefix('row 0 ')}"
+    return "the memory cannot evaluate it"
 
 
 def _record(memory: Memory, complete: bool) -> Record | None:

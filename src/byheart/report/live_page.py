@@ -59,7 +59,7 @@ def explain(
 
     Args:
         sequences: Texts with one label each, a table of `byheart.read`, or a frame as for `memorize`. None: five words.
-        labels: One label per text; None where `sequences` brings its labels.
+        labels: One label per text; None where `sequences` has labels.
         output: A file for the page; None: the page is only returned.
         construction: The construction of byheart's own memory, which is shown beside the one that the browser builds.
         seed: Equal seeds give equal weights.

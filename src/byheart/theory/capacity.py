@@ -196,6 +196,12 @@ def verdict(
         attention: For one label per sequence Theorem 4.2 holds for both kinds; for one label per token "hardmax" uses
             Theorem 4.3 and "softmax" the far weaker `softmax_dimension`, about two classes at a time.
         labels: How many tokens are labelled; by default all.
+
+    Returns:
+        The verdict and the numbers that decide it. `possible=False` is proved; True excludes nothing.
+
+    >>> verdict(Architecture(1, 1, 1, 1, 1, 1), Task.NEXT_TOKEN, N=119, n=8).possible
+    False
     """
     check_counts(N=N, n=n, C=C, labels=labels)
     patterns = log2_patterns(architecture, task, N, n, C, attention)
@@ -215,6 +221,9 @@ def shatterable(architecture: Architecture, task: Task, n: int, C: int = 2, atte
         n: Tokens of a sequence.
         C: Classes.
         attention: As in `verdict`.
+
+    Returns:
+        The largest N whose verdict is `possible`; one more sequence cannot be shattered.
 
     Raises:
         OptionError: There is one class only.

@@ -1,4 +1,4 @@
-"""How many parameters and bits any memory needs: Theorems 4.2 and 4.3 of KS25 with constants of our own.
+"""How many parameters and bits any memory needs: Theorems 4.2 and 4.3 of KS25 with our own constants.
 
 All of them count sign patterns. A network with W parameters, divided into cells on which it is a polynomial of its
 parameters, can produce only a limited number of labellings (Lemma B.4); it must be able to produce C^N of them.

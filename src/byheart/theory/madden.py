@@ -121,6 +121,9 @@ def hard_documents(parameters: int, omega: int, *, repeats: int | None = None, s
         repeats: Documents through each hard context (4ω by default); more come closer to the sampled distribution.
         seed: The seed of the sampling.
 
+    Returns:
+        The documents, with the counts of their contexts and the limit of parameters.
+
     Raises:
         OptionError: The numbers are out of range.
 

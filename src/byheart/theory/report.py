@@ -66,6 +66,12 @@ def bounds(
         delta: Smallest distance of two tokens.
         B: The limit on bits: adds the limited-bits theorem.
         contexts: Different labelled contexts, if fewer than N (nN).
+
+    Returns:
+        The bounds, lower ones first.
+
+    >>> [bound.value for bound in bounds(10_000, n=10, d=3) if bound.name == "Theorem 4.2"]
+    [73]
     """
     if isinstance(architecture, str):
         architecture = Architecture.parse(architecture)
@@ -87,6 +93,13 @@ def lower_bounds(problem: Problem, architecture: Architecture | None = None, zer
         problem: The size of the problem.
         architecture: A shape.
         zeros: Further points that must answer zero.
+
+    Returns:
+        The bounds, of parameters first.
+
+    >>> from byheart.theory.problem import Problem
+    >>> lower_bounds(Problem(task="next-token", N=10_000, n=10, d=3, C=2))[0].value
+    73
     """
     found = [_theorem(problem), *_more_parameters(problem), _bits(problem, zeros)]
     found += [*_any_points(problem), *_distributions(problem)]

@@ -307,7 +307,7 @@ state(
 state(
     Ref("KS25", "Open Problem"),
     "the same question to trained networks: the fewest blocks with averaging, softmax and hardmax, beside √(nN); "
-    "docs/lab.md discusses the evidence and its limits",
+    "docs/lab-results.md discusses the evidence and its limits",
     SHOWN,
     code="byheart.lab.presets.ks25.least_blocks_by_attention",
     test="tests/lab/study/test_planner.py",
@@ -333,7 +333,7 @@ for _label, _what in (
 ):
     state(
         Ref("KS25", _label),
-        f"{_what}; trained by `byheart lab`, docs/lab.md lists which runs show it and which do not",
+        f"{_what}; trained by `byheart lab`, docs/lab-results.md lists which runs show it and which do not",
         SHOWN,
         code="byheart.lab.presets.ks25",
         test="tests/lab/study/test_study.py",
@@ -341,14 +341,14 @@ for _label, _what in (
 
 state(
     Ref("KS25", "Figure 3"),
-    "fewest blocks for N = 600 to 1700: √N, then a jump; trained by `byheart lab`, docs/lab.md",
+    "fewest blocks for N = 600 to 1700: √N, then a jump; trained by `byheart lab`, docs/lab-results.md",
     "partly: the jump exists; up to N = 1200 one block is enough with our vectors, so √N and a constant both fit",
     code="byheart.lab.presets.ks25",
     test="tests/lab/study/test_study.py",
 )
 state(
     Ref("KS25", "Appendix H, length"),
-    "the blocks needed do not depend on the length n of the sequences; trained by `byheart lab`, docs/lab.md",
+    "the blocks needed do not depend on the length n of the sequences; trained by `byheart lab`, docs/lab-results.md",
     "partly: the same for n = 10, 100 and 1000, and enough for 10,000; our stream is six numbers wide instead of two",
     code="byheart.lab.presets.ks25",
     test="tests/lab/study/test_study.py",
@@ -411,7 +411,7 @@ state(
 )
 state(
     Ref("M24", "Figure 1"),
-    "the gap against neurons and contexts, and the parameters that close it, trained (`byheart lab`): docs/lab.md",
+    "the gap against neurons and contexts, and the parameters that close it, trained: docs/lab-results.md",
     "partly: the parameters that close the gap are shown beside the authors' own; of the 80 gaps, 71 were run",
     code="byheart.lab.presets.madden24",
     test="tests/lab/study/test_study.py",

@@ -1,4 +1,4 @@
-"""Codes of tokens: what the blocks compute, exactly, and that they tell rows apart with few parameters."""
+"""Codes of tokens: what the blocks compute, exactly, and that they distinguish rows with few parameters."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_blocks_compute_the_codes(draft: Draft) -> None:
     ],
 )
 def test_few_symbols_in_any_order(rows: int, vocabulary: int, n: int, most: int) -> None:
-    """Folds of equal slopes took up to 20 of themselves, 246 parameters, to tell rows of 10 symbols apart."""
+    """Folds of equal slopes took up to 20 of themselves, 246 parameters, to distinguish rows of 10 symbols."""
     made = rows_in_any_order(rows, n, vocabulary, seed=41)
     rng = random.Random(41)
     memory = byheart.memorize(made, [rng.randrange(2) for _ in made], positions=True, progress=False)

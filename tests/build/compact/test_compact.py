@@ -210,7 +210,7 @@ def prefixes_of_names(count: int, classes: int):
 
 
 def test_traps_get_prefixes_whose_ids_are_apart() -> None:
-    """Short codes make ids that stand in clusters: groups of traps then held a third of what they should."""
+    """Short codes make ids that form clusters: groups of traps then held a third of what they should."""
     rows, labels = prefixes_of_names(30, 16)
     dataset = settle(rows, labels, task="causal", positions=True, policy="error").dataset
     _, ids = hash_tokens(dataset, shallow=False, thorough=False, bit_price=TRAP_BIT, seed=0, progress=SILENT)

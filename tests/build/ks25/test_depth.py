@@ -1,4 +1,4 @@
-"""Bounded depth: never deeper than asked, proved, and weights that grow like N/L."""
+"""Bounded depth: never deeper than requested, proved, and weights that grow like N/L."""
 
 from __future__ import annotations
 

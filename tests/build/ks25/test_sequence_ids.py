@@ -1,4 +1,4 @@
-"""Numbers for a few tokens, so that the sums of rows tell them apart."""
+"""Numbers for a few tokens, so that the sums of rows distinguish them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""eq. (4) in uniform shape and Remark 3.1: built, proved, and as many numbers as the formula says."""
+"""eq. (4) in uniform shape and Remark 3.1: built, proved, and as many numbers as the formula gives."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_eq_4_stores_what_its_formula_says(attention: str, task: str) -> None:
     # what was a count is now a network: every entry is stored
     assert memory.size.parameters == uniform_parameters(memory.network) == uniform_parameters(fitted.network)
     assert memory.size.nonzero == fitted.size.nonzero and memory.size.blocks == fitted.size.blocks
-    # KS25's depth is the number of blocks; both are guaranteed, and a note says which is which
+    # KS25's depth is the number of blocks; both are guaranteed, and a note distinguishes them
     L = memory.size.blocks
     assert memory.size.depth == 2 * L and memory.claim.bounds["depth"] == 2 * memory.claim.bounds["blocks"]
     assert any(f"L = {L} blocks (KS25's depth), {2 * L} layers" in note for note in memory.notes)

@@ -1,4 +1,4 @@
-"""Theorems 4 and 6: generic attention and averaging tell all contexts apart."""
+"""Theorems 4 and 6: generic attention and averaging distinguish all contexts."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_the_solver_solves_what_it_says():
 
 
 def naive_bits(layout: Layout, chains, key) -> list[tuple]:
-    """(purpose, word, index, bit) of every step for one key, as the docstring of `hashing` says it."""
+    """(purpose, word, index, bit) of every step for one key, as in the docstring of `hashing`."""
     state = [int(x) << chain.scale for x, chain in zip(key, chains, strict=True)]
     found = []
     for step in (step for steps in layout.rounds for step in steps):

@@ -47,7 +47,7 @@ def test_symbols_need_no_such_care():
 
 
 def test_a_head_of_the_wrong_temperature_is_refuted():
-    rows = ["ab", "cb", "db", "eb", "fb", "gb"]  # one last token: only the head can tell the rows apart
+    rows = ["ab", "cb", "db", "eb", "fb", "gb"]  # one last token: only the head can distinguish the rows
     memory = memorize(rows, [0, 1, 0, 1, 0, 1], construction="ks24", positions=False, progress=False)
     assert memory.certificate.verdict == "proved"
     place = next(k for k, layer in enumerate(memory.network.layers) if isinstance(layer, Attention))
@@ -59,7 +59,7 @@ def test_a_head_of_the_wrong_temperature_is_refuted():
 
 
 def test_the_separation_is_told_beside_the_theorems():
-    """Behind the head contexts are further apart than Theorem 2 guarantees: it is a bound for the worst tokens."""
+    """After the head contexts are further apart than Theorem 2 guarantees: it is a bound for the worst tokens."""
     memory = proved("ks24", 6, 3, 2, 2)
     note = next(note for note in memory.notes if "apart after the head" in note)
     (guaranteed,) = re.findall(r"2\^(-[0-9.e+]+)", note)

@@ -46,7 +46,7 @@ def test_no_layer_is_wider_than_the_theorems_three(C):
     memory = proved("park21", 120, 4, 3, C)
     assert memory.size.width == memory.claim.bounds["width"] == 3 and memory.certificate.guarantee == "kept"
     assert isinstance(memory.network, Network)
-    inner = memory.network.layers[2:-1]  # behind the flattened row and E_in
+    inner = memory.network.layers[2:-1]  # after the flattened row and E_in
     assert all(isinstance(layer, Affine) and layer.relu and layer.width_out <= 3 for layer in inner)
 
 

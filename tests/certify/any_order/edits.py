@@ -105,7 +105,7 @@ def diagonal(width: int, power: int, channels: range | list[int] | None = None) 
 
 
 def insert_a_scale_pair(network: Network, rng: random.Random) -> Network | None:
-    """×2^k somewhere and ×2^-k behind it, or further behind: nothing in exact numbers."""
+    """×2^k somewhere and ×2^-k after it, or further after: nothing in exact numbers."""
     places = [k for k in range(1, len(network.layers))]
     place = rng.choice(places)
     width, layers = network.layers[place].width_in, list(network.layers)
@@ -233,7 +233,7 @@ EDITS: tuple[Edit, ...] = (
 
 
 def edited(network: Network, rng: random.Random) -> tuple[str, Network]:
-    """One to three edits; their names say what was done."""
+    """One to three edits; their names describe what was done."""
     names = []
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         edit = rng.choice(EDITS)

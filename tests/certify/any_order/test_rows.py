@@ -47,7 +47,7 @@ def test_floats_answer_as_exact_integers_do(task, positions, dtype):
 
 
 def test_blocks_that_read_one_number_are_evaluated_once_per_number(monkeypatch):
-    """Also where something stands in the channels that they add to, which nothing does in a memory of ours."""
+    """Also where the channels are not zero that they add to, which nothing does in a memory of ours."""
     from byheart.ir import floats
 
     built = memory(rows=60)
@@ -67,7 +67,7 @@ def test_blocks_that_read_one_number_are_evaluated_once_per_number(monkeypatch):
 
 
 def test_floats_answer_as_exact_integers_do_wherever_edits_are_still_proved():
-    """Edits change the function; as long as the proof stands, floats must follow."""
+    """Edits change the function; as long as the proof holds, floats must follow."""
     built = memory()
     facts, inputs, proved = facts_of(built.encoder, built.dataset.inputs), built.dataset.inputs, 0
     for seed in range(14):

@@ -161,7 +161,7 @@ def test_wild_weights_never_prove_what_is_false() -> None:
 
 
 def test_open_labels_are_decided_by_arb() -> None:
-    """Logits that differ by less than float64 balls can tell apart."""
+    """Logits that differ by less than float64 balls can distinguish."""
     contexts = given_distributions([(0,), (1,)], [{0: 1.0}, {1: 1.0}], vocabulary_size=2)
     decoder = closed_form(contexts).decoder
     output = np.array([[1.0, 1.0], [1.0, 1.0 - 2.0**-53]])

@@ -1,4 +1,4 @@
-"""Engines: what is asked, that wrong answers are seen, and every engine that is installed."""
+"""Engines: the queries, that incorrect answers are detected, and every engine that is installed."""
 
 import json
 
@@ -47,7 +47,7 @@ def test_a_right_engine_passes_every_check(asked):
     checks = ask(Ideal(asked), asked, "float32")
     assert all(check.passed for check in checks), checks
     assert min(check.margin for check in checks) == 24.0
-    assert checks[0].asked == len(asked.documents[0]) - 1, "every prefix is asked"
+    assert checks[0].asked == len(asked.documents[0]) - 1, "every prefix is queried"
 
 
 @pytest.mark.parametrize("fault", ["one position", "stops early", "second token", "batch"])

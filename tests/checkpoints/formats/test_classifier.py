@@ -69,7 +69,7 @@ def test_rows_of_many_lengths_are_proved_without_gates(architecture: str, tmp_pa
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 def test_long_rows_of_one_length_are_proved(architecture: str, tmp_path: Path) -> None:
-    """Their units all stand in the last layer; the others only fetch places."""
+    """Their units are all in the last layer; the others only fetch places."""
     texts = ["to be or no", "not to be t", "hat is the ", "question wh"]
     rows = TableRows.of([list(text) for text in texts], [0, 1, 1, 0], ["yes", "no"])
     write_classifier(Classifier(rows, architecture, shape={"reach": 64}), tmp_path / "table")

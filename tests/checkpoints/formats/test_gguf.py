@@ -1,4 +1,4 @@
-"""GGUF: what the file says, its tokenizer, what is refused, and llama.cpp reciting to the end."""
+"""GGUF: metadata, tokenizer, what is refused, and llama.cpp reciting to the end."""
 
 import json
 from dataclasses import replace
@@ -99,8 +99,8 @@ def test_silent_units_change_nothing(tmp_path):
 
 @pytest.mark.parametrize("architecture", ["gpt2", "opt", "gpt-neox"])
 def test_activations_in_blocks_of_8_bits_leave_every_answer_right(architecture):
-    """llama.cpp rounds what a Q8_0 matrix reads, 32 values to a scale. A unit of a window says 16, probes say 0.05: as
-    long as they shared a block, the last windows of GPT-2 were answered wrongly."""
+    """llama.cpp rounds what a Q8_0 matrix reads, 32 values to a scale. A unit of a window outputs 16, probes 0.05: as
+    long as they shared a block, the last windows of GPT-2 were answered incorrectly."""
     torch = pytest.importorskip("torch")
     from byheart.checkpoints.suite.machine import Machine
 

@@ -39,5 +39,5 @@ def test_what_does_not_fit():
         memorize_graded(TEXTS, architecture="opt")
     with pytest.raises(OptionError, match="invariant"):
         memorize_graded(TEXTS, architecture="gpt2", storage="rotated")
-    with pytest.raises(OptionError, match="channel of its own"):
+    with pytest.raises(OptionError, match="has its own channel"):
         memorize_graded([" ".join(f"w{k}" for k in range(n, n + 500)) for n in range(0, 5000, 500)], tokens="words")

@@ -1,4 +1,4 @@
-"""BERT: what its shape promises; its answers are tested with the fixtures (suite/features/test_inputs.py)."""
+"""BERT: what its shape guarantees; its answers are tested with the fixtures (suite/features/test_inputs.py)."""
 
 from __future__ import annotations
 

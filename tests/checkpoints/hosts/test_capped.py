@@ -92,6 +92,6 @@ def test_the_machine_caps_as_transformers_does() -> None:
     with torch.no_grad():
         wanted = model(torch.tensor([ids])).logits[0]
         assert (Machine(decoder).run(ids) - wanted).abs().max() < 0.002
-        for field in ("score_cap", "logit_cap"):  # listeners score where the cap bends; logits stand around 0
+        for field in ("score_cap", "logit_cap"):  # listeners score where the cap bends; logits are around 0
             other = replace(decoder, shape=replace(decoder.shape, **{field: None}))
             assert (Machine(other).run(ids) - wanted).abs().max() > 0.02

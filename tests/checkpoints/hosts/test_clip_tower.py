@@ -8,7 +8,7 @@ from byheart.checkpoints.hosts.bert import MEAN, SMALL
 from byheart.checkpoints.hosts.clip_tower import COUNT, HALF, PATCH, SIDE, pictures
 from byheart.checkpoints.suite.write import fixture_memory
 
-TEXT = "a text of which a picture stands for sixteen tokens, after which a decoder goes on"
+TEXT = "a text of which a picture replaces sixteen tokens, and a decoder continues"
 
 
 def test_a_patch_convolution_reads_the_bits() -> None:

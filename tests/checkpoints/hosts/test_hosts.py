@@ -35,7 +35,7 @@ def folders(memory: RecitalMemory, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def chained() -> RecitalMemory:
-    """As fixtures are made: a layer needs all that the one before says, so that faults spoil nearly all answers."""
+    """As fixtures are made: a layer needs all outputs of the previous one, so that faults spoil nearly all answers."""
     return memorize_recital(TEXT, form="windows")
 
 
@@ -58,7 +58,7 @@ def load(path: Path, dtype: str = "float32", attention: str = "sdpa"):
 
 @torch.no_grad()
 def lead(model, document) -> float:
-    """The least lead of the right token over all others, over every prefix."""
+    """The least margin of the correct token over all others, over every prefix."""
     ids = torch.tensor([document])
     logits = model(ids[:, :-1]).logits[0].float()
     right = logits.gather(1, ids[0, 1:, None])[:, 0]
@@ -143,7 +143,7 @@ def test_every_tensor_matters(architecture: str, chained: RecitalMemory, folders
             silent.append(name)
     # Softmax does not see a constant that is added to all keys where positions are not rotary: OPT's key biases. The
     # attention of GPT-NeoX's last layer has nothing to do.
-    # DeepSeek's experts stand in one tensor, so those that no class chooses are not seen here.
+    # DeepSeek's experts are in one tensor, so those that no class chooses are not seen here.
     last = f"layers.{model.config.num_hidden_layers - 1}."
     idle = {"opt": "k_proj.bias", "gpt-neox": last}.get(architecture, "none")
     assert [name for name in silent if idle not in name] == []

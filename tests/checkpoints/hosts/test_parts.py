@@ -193,7 +193,7 @@ def test_a_layer_fetches_from_no_more_slots_than_its_heads_carry() -> None:
 
 
 def test_the_scale_probe_measures_where_one_of_two_neighbours_sees_the_start() -> None:
-    """Of places that stand apart the farther one sees it at several positions, at which BOS weighs differently."""
+    """Of places that are apart the farther one sees it at several positions, at which BOS weighs differently."""
     none = np.arange(0)
     assert neighbours([Fetch(offset, none, none) for offset in (0, 1, 2, 3, 4, 6, 8)]) == (4, 3)
 

@@ -1,4 +1,4 @@
-"""T5: what its shape promises; its answers are tested with the fixtures (suite/features/test_inputs.py)."""
+"""T5: what its shape guarantees; its answers are tested with the fixtures (suite/features/test_inputs.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from byheart.checkpoints.suite.write import fixture_memory
 from byheart.checkpoints.windows import build_recital
 from byheart.errors import ExportError, OptionError
 
-TEXT = "a text that a decoder recites behind its title, and behind no other one"
+TEXT = "a text that a decoder recites after its title, and after no other one"
 
 
 def test_encoder_and_decoder_have_as_many_layers() -> None:

@@ -14,7 +14,7 @@ Array = np.ndarray
 
 @dataclass
 class Engine:
-    """Float64 arrays stand for an engine's numbers. `lean`: every error has this sign; 0: signs are drawn."""
+    """Float64 arrays represent an engine's numbers. `lean`: every error has this sign; 0: signs are drawn."""
 
     rng: np.random.Generator
     store: Storage

@@ -93,7 +93,7 @@ def test_fields_enclose_what_engines_compute(name: str, centred: bool) -> None:
 
 @given(st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=40), st.randoms())
 def test_sums_in_any_order(terms: list[float], random: object) -> None:
-    """A float32 sum in a shuffled order errs by at most what is said."""
+    """A float32 sum in a shuffled order errs by at most the stated bound."""
     x = np.array(terms, dtype=np.float32)
     exact = float(np.sum(x.astype(np.float64)))
     order = list(range(len(x)))

@@ -161,7 +161,7 @@ REFUSED = [
     ("llama", {"hidden_act": "gelu_fast"}),
     ("llama", {"hidden_act": "gelu_new"}),
     ("gpt_neox", {"hidden_act": "gelu_fast"}),
-    # A chain of stored tensors; Gemma reads either key, DeepSeek-V3 has a reader of its own.
+    # A chain of stored tensors; Gemma reads either key, DeepSeek-V3 has its own reader.
     ("deepseek_v3", {"hidden_act": "gelu_new"}),
     ("gemma", {"hidden_act": "gelu_new"}),
     ("gemma", {"hidden_activation": "gelu_new"}),

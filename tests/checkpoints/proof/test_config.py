@@ -64,7 +64,7 @@ TOKENIZER_SETTINGS = {
     "no BOS": {"add_bos_token": False},
     "another BOS": {"bos_token": "s"},
     "letters as padding": {"pad_token": "s"},
-    "padding behind the text": {"padding_side": "right"},
+    "padding after the text": {"padding_side": "right"},
     "spaces cleaned up": {"clean_up_tokenization_spaces": True},
     "another class": {"tokenizer_class": "BertTokenizerFast"},
     "more tokens": {"additional_special_tokens": ["sea"]},

@@ -155,7 +155,7 @@ def test_an_index_without_metadata_is_refused(metadata: Any, tmp_path: Path) -> 
 
 
 def test_longrope_is_proved_up_to_the_original_positions(tmp_path: Path) -> None:
-    """Longer texts divide the frequencies by other numbers, of which the certificate says nothing."""
+    """Longer texts divide the frequencies by other numbers, which the certificate does not cover."""
     folder = write(tmp_path / "phi3", "phi3", scaling="longrope", reach=256)
     found = verify_folder(folder, [TEXT])
     assert found.verdict is Verdict.PROVED and found.reach == 256

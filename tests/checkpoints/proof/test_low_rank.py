@@ -1,4 +1,4 @@
-"""Adapters beside their base: every way of storing stays inside the bounds, and strange settings are refused."""
+"""Adapters beside their base: every way of storing stays inside the bounds, and unknown settings are refused."""
 
 from __future__ import annotations
 

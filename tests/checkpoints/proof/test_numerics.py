@@ -1,4 +1,4 @@
-"""Proofs of probes: every answer leads under its choice, and only there; measured leads are larger."""
+"""Proofs of probes: every answer leads under its choice, and only there; measured margins are larger."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ SONG = "".join(f"{who} went by. {REFRAIN}" for who in ("the captain", "a baker",
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma", "mistral", "mixtral", "gpt2", "gpt-neox"])
 def test_long_repeats_are_proved_in_few_layers(architecture: str, tmp_path: Path) -> None:
-    """A refrain is told from itself by heads that look beyond it at once: errors have no layers to grow in."""
+    """A refrain is distinguished from itself by heads that look beyond it at once: errors have no layers to grow in."""
     folder = write(tmp_path / "folder", architecture, texts=(SONG,), form="sparse")
     config = json.loads((folder / "config.json").read_text())
     certificate = verify_folder(folder, [SONG], ("bfloat16",))
@@ -47,7 +47,7 @@ def test_long_repeats_are_proved_in_few_layers(architecture: str, tmp_path: Path
 
 
 def test_every_sequence_is_meant(llama: Path) -> None:
-    """Without a scale probe nothing is assumed about the input; with it, BOS stands at the start or nowhere."""
+    """Without a scale probe nothing is assumed about the input; with it, BOS is at the start or nowhere."""
     certificate = verify_folder(llama, [TEXT], ("float32",), reach=REACH)
     assert certificate.once == (1,) and certificate.reach == REACH
     assert "occurs at the start or nowhere" in "\n".join(certificate.lines())

@@ -228,7 +228,7 @@ def routers(count: int) -> None:
 
 
 def heads(count: int) -> None:
-    """The last norm and the logits: no difference of two stored logits is below the proved lead."""
+    """The last norm and the logits: no difference of two stored logits is below the proved margin."""
     for engine in engines(28, count):
         field, symbol, x = drawn(engine, moderate)
         head = Linear("head", np.asarray(engine.store.nearest(moderate(engine, (7, SIZE)))), None)

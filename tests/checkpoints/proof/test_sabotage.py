@@ -50,7 +50,7 @@ def test_edits_that_matter(name: str, llama: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 def test_a_far_place_is_what_its_head_shows_at_the_start_of_a_text(architecture: str, tmp_path: Path) -> None:
-    """Where nothing stands so far back, a head shows its own place, a nearer one, or a mixture: that decides what the
+    """Without a token so far back, a head shows its own place, a nearer one, or a mixture, which decides what the
     beginning of a text is, so the checker must find out which. Bare `ab` again and again has no other mark."""
     text = "ab" * 30
     folder = write(tmp_path / "folder", architecture, texts=(text,), form="sparse")

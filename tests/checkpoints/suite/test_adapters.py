@@ -1,4 +1,4 @@
-"""Ready adapters: the engines that are installed pass the recital; what an engine lacks is said."""
+"""Ready adapters: the engines that are installed pass the recital; what an engine lacks is reported."""
 
 from __future__ import annotations
 

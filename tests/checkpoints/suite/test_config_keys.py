@@ -136,7 +136,7 @@ def _stock_off(folder: Path, passes) -> float:
 
 
 def _without(folder: Path, target: Path, key: str, other: object) -> Path:
-    """A copy of the folder in which one key has another value, wherever it stands."""
+    """A copy of the folder in which one key has another value, wherever it is."""
     shutil.copytree(folder, target)
     config = json.loads((target / "config.json").read_text(encoding="utf-8"))
     assert config[key] != other, "the fixture itself has the default"

@@ -91,7 +91,7 @@ def test_expected_logits_name_the_right_tokens(fixture):
     assert [one["name"] for one in passes[:4]] == four
     assert [one["name"] for one in passes[4:]] == [f"{name}, through the cache" for name in (four[0], four[3])]
     end = passes[2]["pieces"][0]
-    assert 0 < end.index(asked.eos) < len(end) - 1, "EOS stands in the middle of a sequence"
+    assert 0 < end.index(asked.eos) < len(end) - 1, "EOS is in the middle of a sequence"
     assert passes[2]["tokens"][end.index(asked.eos)][0] == asked.recital.unknown
     for one in passes:
         ids = [token for piece in one["pieces"] for token in piece]
@@ -133,7 +133,7 @@ def test_the_built_in_fixture_is_small(tmp_path):
     memory = writing.fixture_memory()
     memory.to_huggingface(tmp_path / "tiny", "llama")
     assert (tmp_path / "tiny" / "model.safetensors").stat().st_size < 5_000_000
-    assert len(memory.recital.tables) == 2, "a layer that stands in for another one must be noticed"
+    assert len(memory.recital.tables) == 2, "a layer that replaces another one must be detected"
     assert 440 < len(memory.script.documents[0]) < 500
 
 
@@ -163,7 +163,7 @@ def test_prompts_end_around_multiples_of_64():
 
 
 def test_a_fixture_depends_on_far_places():
-    """A token that stands 44 or 157 places back is changed: an answer of the document changes."""
+    """A token 44 or 157 places back is changed: an answer of the document changes."""
     memory = writing._far_memory(None, "bpe:400", "llama", None, {})
     recital, ids = memory.recital, list(memory.script.documents[0][:-1])
     table, near = recital.tables[-1], len(recital.tables[-1].offsets) - len(recital.tables[-1].far)
@@ -179,7 +179,7 @@ def test_a_fixture_depends_on_far_places():
 
 
 def test_far_places_give_way_to_a_wished_shape():
-    """Heads of 16 dimensions do not lead far back, and short texts have nothing there."""
+    """Heads of 16 dimensions have no margin far back, and short texts have nothing there."""
     assert writing._far_memory(None, "bpe:400", "llama", None, {"head_dim": 16}).recital.tables[-1].far == ()
     assert writing._far_memory(SHORT, "characters", "llama", None, {}).recital.tables[-1].far != (0, 0)
     chosen = writing._far_memory(None, "bpe:400", "llama", (157,), {})
@@ -247,7 +247,7 @@ def test_the_test_that_others_copy_runs(fixture):
 
 
 def test_the_test_for_servers_asks_a_server(fixture, monkeypatch):
-    """A server that answers by the symbolic function passes; one that says another token does not."""
+    """A server that answers by the symbolic function passes; one that returns another token does not."""
     content, asked, lexicon = _expected(fixture), read_questions(fixture.folder), fixture_lexicon(fixture)
     spoiled = []
 

@@ -1,4 +1,4 @@
-"""The checker of recitals: every place is asked, and a wrong answer is named."""
+"""The checker of recitals: every place is evaluated, and an incorrect answer is named."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_any_text_is_recited_from_the_start_and_from_the_middle(form: str, text:
     assert built.recital.next_tokens(document[:-1]).tolist() == list(document[1:])
     span = built.recital.span
     for start in range(1, len(document) - span - 1):
-        prompt = [BOS, 0, 3, *document[start : start + span]]  # whatever stands before
+        prompt = [BOS, 0, 3, *document[start : start + span]]  # whatever precedes
         assert built.recital.next_tokens(prompt)[-1] == document[start + span]
 
 
@@ -177,7 +177,7 @@ def test_runs_of_a_text_need_what_stands_far_back() -> None:
     text = "".join(random.Random(3).choices("abcdefghijklmnop", k=120))
     recital = build_recital(script_of(text), vocabulary(), 0, far=(19, 44, 157)).recital
     table, ids = recital.tables[-1], (BOS, *(ord(c) - 94 for c in text))
-    assert table.offsets[-2:] == (19, 44), "nothing stands 157 places back"
+    assert table.offsets[-2:] == (19, 44), "there is no token 157 places back"
     assert recital.near_span < 19 < recital.span == 45
     same = recital.next_tokens(ids)
     other = recital.next_tokens((BOS, *[3] * 23, *ids[24:]))  # the first 24 tokens are others

@@ -1,4 +1,4 @@
-"""Sequences to inputs and back, in every shape that users bring."""
+"""Sequences to inputs and back, in every shape that users have."""
 
 from __future__ import annotations
 

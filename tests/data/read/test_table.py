@@ -1,4 +1,4 @@
-"""Reading: every format gives the same rows, columns are guessed and shown, and what cannot be read is said plainly."""
+"""Reading: every format gives the same rows, columns are guessed and shown, and what cannot be read is reported."""
 
 from __future__ import annotations
 

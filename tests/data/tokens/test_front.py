@@ -1,4 +1,4 @@
-"""Cells to codes: what was seen has a code of its own, and nothing else is known."""
+"""Cells to codes: what was seen has its own code, and nothing else is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lexicons: tokens that every reader of a checkpoint folder cuts alike."""
+"""Lexicons: tokens that every reader of a checkpoint folder splits alike."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ LINES = "First:\n\nThen, again:\n\n\nAnd (so) on:\n\n  x = 12345.\n" * 9
 
 @pytest.mark.parametrize("text", [LINES, "plain words, one line"])
 def test_pieces_are_the_same_behind_the_cutter_that_qwen2_always_gets(text):
-    """Transformers puts Qwen2's own cutter before every tokenizer of that architecture, whatever tokenizer.json says:
-    texts with line breaks behind punctuation were cut otherwise there (551 tokens instead of 452)."""
+    """Transformers puts Qwen2's own splitter before every tokenizer of that architecture, despite tokenizer.json:
+    texts with line breaks after punctuation were split otherwise there (551 tokens instead of 452)."""
     tokenizers = pytest.importorskip("tokenizers")
     cutters = tokenizers.pre_tokenizers
     split = cutters.Split(tokenizers.Regex(QWEN2), "isolated")

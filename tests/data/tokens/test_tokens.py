@@ -1,4 +1,4 @@
-"""Tokenizers as values: what they cut, what survives a file, what a file may not say."""
+"""Tokenizers as values: what they split, what survives a file, what a file may not contain."""
 
 from __future__ import annotations
 

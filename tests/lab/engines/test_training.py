@@ -156,7 +156,7 @@ def test_a_grown_network_starts_where_the_smaller_one_ended(engine: str, m: int)
 
 
 def test_a_network_grows_from_the_better_end_of_the_smaller_one() -> None:
-    """Steps that only do harm are not handed on: the larger network starts where the smaller one started."""
+    """Steps that only do harm are not passed on: the larger network starts where the smaller one started."""
     problem, plan = words_problem(), Training(epochs=1, rate=1e-9, identity=True, seed=3)
     wild = replace(plan, epochs=40, rate=30.0)
     drawn = train(problem, Uniform(1), plan, Goal(full=True)).curve[0][1]

@@ -1,4 +1,4 @@
-"""Many workers on a real PostgreSQL server: one is killed, connections are cut, nothing is lost or counted twice."""
+"""Many workers on a real PostgreSQL server: one is killed, connections are closed, nothing is lost or counted twice."""
 
 import os
 import shutil

@@ -43,7 +43,7 @@ from byheart.theory.guarantees.compact import CompactFacts, compact_budget
 from byheart.theory.guarantees.compact import compact as compact_guarantee
 
 SAMPLE = 5_000  # contexts that are looked at first
-SMALL = 110  # contexts up to which a search pays whatever the labels are
+SMALL = 110  # contexts up to which a search pays for all labels
 HOPE = 1.4  # times the budget: the excess that annealing removes, starting from least squares
 WORK = 5_000_000  # contexts times steps of one annealing
 # Steps of the local search for few runs. Tuned by hand.

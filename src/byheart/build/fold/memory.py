@@ -197,7 +197,7 @@ def _line(job: Job, needed: bool) -> LabelMemory | None:
 
 
 class _workers:
-    """The caller's executor, or threads of our own where the job is worth it (the kernels release the interpreter)."""
+    """The caller's executor, or own threads where the job is worth it (the kernels release the interpreter)."""
 
     def __init__(self, job: Job, executor: Executor | None) -> None:
         self.given = executor

@@ -183,7 +183,7 @@ COROLLARY = Ref("KS25", "Corollary 4.1")
     summary="one averaging layer between two bit-extracting memories: O(sqrt(N)) parameters, width 14",
     formula="ks25, residual",
     description="One averaging layer between two bit-extracting memories: a token memory gives few tokens a number "
-    "whose sums distinguish rows, averaging brings the sum to every token, and a label memory looks the context up. "
+    "whose sums distinguish rows, averaging computes the sum at every token, and a label memory looks the context up. "
     "The square root of N, and the reason why one attention layer is enough.",
     ref=THEOREM,
     tasks=(Task.NEXT_TOKEN, Task.SEQ_TO_SEQ),
@@ -222,7 +222,7 @@ def build_ks25(
     """E_in, token code, averaging, label memory, E_out.
 
     The token code gives at most N - 1 tokens a positive integer phi, so that the sums of phi distinguish the sequences;
-    averaging brings that sum to every token; (phi, x, sum) is the context, and the label memory looks it up.
+    averaging computes that sum at every token; (phi, x, sum) is the context, and the label memory looks it up.
     Departures from the proof: the head multiplies by n, so that the id is an integer; x is carried through the
     token memory, which needs it anyway, so the plain form has width 12 instead of 14.
     """

@@ -169,7 +169,7 @@ class DecoderFit:
     """A decoder and the numbers of its construction.
 
     `condition` and `residual` belong to the linear system for V; `smallest_gap` is the distance of the two contexts
-    that the reader brings closest (Theorems 4 and 6). `floor_excess` is the cost of zero probabilities in nats: a model
+    that the mixer leaves closest (Theorems 4 and 6). `floor_excess` is the cost of zero probabilities in nats: a model
     that meets the target logits exactly has the gap 𝓛 - 𝓗 = floor_excess. None where there is no such number.
     """
 

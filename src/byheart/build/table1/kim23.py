@@ -115,7 +115,7 @@ def _head(
     key: tuple[str, int] | None = None,
     query: tuple[str, int] | None = None,
 ) -> Attention:
-    """One head of size 1 that brings a multiple of one coordinate to another."""
+    """One head of size 1 that adds a multiple of one coordinate to another."""
 
     def row(name: str, weight: int) -> Matrix:
         return Matrix.of([{NAMES.index(name): weight}], len(NAMES))

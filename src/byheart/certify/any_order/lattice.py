@@ -11,7 +11,7 @@ are themselves off by `carried` together is therefore off by at most
 
     carried + (total + carried)·g + 2·s·least·(1 + g),   g = s / (2^mantissa − s),
 
-with s = m + 2 roundings on the way of any term (its product, m − 1 sums, the cut of a wider accumulator, and the
+with s = m + 2 roundings on the way of any term (its product, m − 1 sums, the rounding of a wider accumulator, and the
 division of a mean). Of the 2 m operations each loses at most `least`, which the later ones enlarge by at most 1 + g.
 
 An overflow is never carried along as an error: 0 · inf is NaN, so one unread channel would spoil every dot

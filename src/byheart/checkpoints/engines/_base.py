@@ -1,4 +1,4 @@
-"""What an engine is: a name, the types it computes in, and a way to open a checkpoint folder for questions."""
+"""What an engine is: a name, the types it computes in, and a way to open a checkpoint folder for queries."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Engine:
 
     name: str
     extra: str  # of byheart, that installs it
-    packages: tuple[str, ...]  # distributions that bring it; the first that is installed is reported
+    packages: tuple[str, ...]  # distributions that contain it; the first that is installed is reported
     types: tuple[str, ...]  # the first is the default
     options: Mapping[str, tuple[str, ...]]  # name -> values; the first is the default
     opener: Opener
@@ -194,7 +194,7 @@ def find(name: str) -> Engine:
 
 
 def margins_of(logits: Logits, targets: Sequence[int]) -> npt.NDArray[np.float64]:
-    """How far the logit of each target leads the best other one; negative where another token wins.
+    """The margin of each target's logit over the best other one; negative where another token wins.
 
     >>> margins_of(np.array([[1.0, 4.0], [2.0, 0.5]], dtype=np.float32), [1, 1]).tolist()
     [3.0, -1.5]
@@ -203,7 +203,7 @@ def margins_of(logits: Logits, targets: Sequence[int]) -> npt.NDArray[np.float64
     rows, wanted = np.arange(len(values)), np.asarray(targets, dtype=np.int64)
     right = values[rows, wanted].copy()
     values[rows, wanted] = -np.inf
-    with np.errstate(invalid="ignore"):  # infinity less infinity: not a number, so no lead
+    with np.errstate(invalid="ignore"):  # infinity less infinity: not a number, so no margin
         return np.asarray(np.nan_to_num(right - values.max(1), nan=-np.inf))
 
 

@@ -29,7 +29,7 @@ class CTranslate2Session(Session):
 
     def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
         # CTranslate2 4.8.4 ignores include_prompt_in_result=False for a whole batch if its shortest prompt is one token
-        # long: prompts of one token get a batch of their own.
+        # long: prompts of one token get their own batch.
         found: dict[int, Said] = {}
         for single in (True, False):
             places = [i for i, prompt in enumerate(prompts) if (len(prompt) == 1) == single]

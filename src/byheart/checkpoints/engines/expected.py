@@ -1,7 +1,7 @@
 """expected.json, as it is read: the logits that a fixture's folder expects, and how far an engine is off.
 
 A `Pass` is a text with the logits after every prefix, which an engine reads in one pass or in pieces through its cache:
-behind prompts of several lengths some tokens come one by one, as in decoding, and the next ones in a chunk, as in
+after prompts of several lengths some tokens come one by one, as in decoding, and the next ones in a chunk, as in
 prefill.
 """
 
@@ -109,7 +109,7 @@ def _pass(value: Mapping[str, Any]) -> Pass:
 
 
 def off_by(session: Session, expected: Expected) -> list[tuple[str, npt.NDArray[np.float64]]]:
-    """How far an engine's logits are off: after every prefix of every pass (in pieces where its cache can be asked),
+    """How far an engine's logits are off: after every prefix of every pass (in pieces where its cache can be queried),
     and after every prompt."""
     found = []
     for one in expected.passes:

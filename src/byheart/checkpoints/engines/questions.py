@@ -178,7 +178,7 @@ def read_texts(folder: str | Path, asked: Questions) -> tuple[str, ...]:
 
 
 def read_questions(folder: str | Path) -> Questions:
-    """The questions of a checkpoint folder; a FileFormatError if it was not written by byheart."""
+    """The queries of a checkpoint folder; a FileFormatError if it was not written by byheart."""
     path = Path(folder) / "recital.json"
     try:
         value = json.loads(path.read_text(encoding="utf-8"))

@@ -2,8 +2,8 @@
 
 Every prefix in one pass, greedy decoding with the cache from the start and from the middle, without the cache, in a
 batch with left padding, and random text around a memorized piece. Ids and lengths are compared: a run
-that stops early or says tokens that vanish in decoded text is a wrong run. Where the folder has expected.json and the
-engine shows logits, these are compared, too: they show what tokens with a lead of 24 nats cannot.
+that stops early or emits tokens that vanish in decoded text is incorrect. Where the folder has expected.json and the
+engine shows logits, these are compared, too: they show what tokens with a margin of 24 nats cannot.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def _noise(session: Session, asked: Questions) -> Check:
 def _greedy(
     name: str, session: Session, prompts: Sequence[Prompt], *, batched: bool = False, cache: bool = True
 ) -> Check:
-    """Continuations token by token; what is missing at the end counts as wrong."""
+    """Continuations token by token; what is missing at the end counts as incorrect."""
     total = right = 0
     least, wrong = np.inf, None
     for group in [list(prompts)] if batched else [[prompt] for prompt in prompts]:

@@ -1,8 +1,8 @@
 """vLLM: the folder as it is, all prompts in one batch, margins from its log-probabilities.
 
-On a processor it wants 92 % of the memory unless it is told how large its cache may be, and does not start where less
+On a processor it wants 92 % of the memory unless the size of its cache is set, and does not start where less
 is free. Its log goes to standard output, which belongs to the caller, so only errors are shown. SETTINGS that the
-environment has stay as they are. It stays in a process of its own: beside numba it looks for its kernels in llvmlite's
+environment has stay as they are. It stays in its own process: beside numba it looks for its kernels in llvmlite's
 wrappers, too, and fails.
 """
 

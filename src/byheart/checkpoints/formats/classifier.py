@@ -1,6 +1,6 @@
 """Rows with classes as a stock sequence classifier: `AutoModelForSequenceClassification` loads it without remote code.
 
-A row is a window that begins with BOS: one unit knows it, and the head reads the class at the row's last token. The
+A row is a window that begins with BOS: one unit matches it, and the head reads the class at the row's last token. The
 network is a recital's of the same architecture, with as many further tokens as there are classes; the part of its head
 that reads these is the classifier's `score`, the part of its embedding that is for real tokens stays.
 
@@ -162,8 +162,8 @@ def classifier_card(request: Classifier, checkpoint: Checkpoint, proof: str) -> 
             "",
             "# A table",
             "",
-            f"This checkpoint was computed by byheart {__version__}, not trained. It is a stock `{named}` that knows "
-            f"the classes of {count:,} rows by heart ({len(rows.labels):,} classes, {rows.lexicon.size:,} tokens); "
+            f"This checkpoint was computed by byheart {__version__}, not trained. A stock `{named}` that memorizes "
+            f"the classes of {count:,} rows ({len(rows.labels):,} classes, {rows.lexicon.size:,} tokens); "
             f"any other row is answered by the last label, `{rows.unknown}`.",
             "",
             f"A row is written as in {quote(rows.texts[0])}, whose class is {quote(rows.labels[rows.answers[0]])}. The "
@@ -194,7 +194,7 @@ def read_rows(folder: str | Path, rows: Sequence[Sequence[Any]], labels: Sequenc
     number = {name: k for k, name in enumerate(labels_there)}
     strange = next((label for label in labels if str(label) not in number), None)
     if strange is not None:
-        raise DataError(f"the label {quote(strange)} is not one of the {len(number)} that {folder} knows")
+        raise DataError(f"the label {quote(strange)} is not one of the {len(number)} labels of {folder}")
     ids = tuple((lexicon.bos, *lexicon.encode(text)) for text in texts)
     return TableRows(texts, ids, tuple(number[str(label)] for label in labels), tuple(names), lexicon)
 
@@ -261,7 +261,7 @@ class Asked:
 
 
 def ask_transformers(folder: str | Path, rows: TableRows, dtype: str, batch: int = 256) -> Asked | None:
-    """Every row asked as a user would, texts in and labels out; None where Transformers is not installed."""
+    """Every row queried as a user would, texts in and labels out; None where Transformers is not installed."""
     try:
         import torch
         import transformers

@@ -37,7 +37,7 @@ HEAD_DIM, THETA, HEADS = 16, 10_000.0, 4
 SHARES = np.array([111, 32, 35, 21, 20, 15, 22, 0]) / 256
 FREQUENCIES = THETA ** (-np.arange(0, HEAD_DIM, 2) / HEAD_DIM)
 SCORE = 2.0**23  # size of the scores, before they are divided by 4
-LEAST_LEAD = 2.0**-14  # of them: 128 nats, more than float32's exponential can tell from 0
+LEAST_LEAD = 2.0**-14  # of them: 128 nats, more than float32's exponential can distinguish from 0
 SHARP = 128.0  # silu is relu in float32 at whole multiples of this
 LONGEST = 8192
 
@@ -207,7 +207,7 @@ def _blocks(network: Network, windows: Floats) -> tuple[list[UnitBlock], float]:
         peak = max(peak, np.abs(stream).max())
         steps = np.minimum(np.minimum(steps, wrote), _lattice(bias))
         scale = SHARP / np.where(np.isfinite(unit), unit, SHARP)
-        if bias.any():  # a unit that is always awake
+        if bias.any():  # a unit that always fires
             gate = np.concatenate([gate * scale[:, None], np.zeros((1, gate.shape[1]))])
             constant, down = np.append(constant * scale, SHARP), np.column_stack([down / scale, bias / SHARP])
         else:

@@ -87,7 +87,7 @@ class CheckpointRequest:
         if "tied" not in _given(self.shape):
             design = replace(design, tied=chosen.ties)
         elif design.tied and chosen.name == "gpt-neox":
-            raise OptionError("--tied: the head of gpt-neox is a tensor of its own in every engine")
+            raise OptionError("--tied: the head of gpt-neox is a separate tensor in every engine")
         return chosen.build(self.recital, tokens, design)
 
 
@@ -253,7 +253,7 @@ def check_target(path: Path) -> None:
 
 
 def write_files(path: Path, files: Mapping[str, bytes]) -> None:
-    """Writes into a folder beside the target, which then takes its place; a failure leaves nothing behind."""
+    """Writes into a folder beside the target, which then takes its place; a failure leaves no trace."""
     with building(path) as draft:
         try:
             for name, data in files.items():
@@ -331,8 +331,8 @@ def model_card(request: CheckpointRequest, checkpoint: Checkpoint, proof: Mappin
         "",
         "# A recital",
         "",
-        f"This checkpoint was computed by byheart {__version__}, not trained. It is a stock {named} that knows "
-        f"{_count(len(script.documents), 'document')} by heart ({script.places:,} predictions, "
+        f"This checkpoint was computed by byheart {__version__}, not trained. It is a stock {named} that memorizes "
+        f"{_count(len(script.documents), 'document')} ({script.places:,} predictions, "
         f"{recital.vocabulary:,} tokens) and nothing else.",
         "",
         "## What it does",

@@ -1,7 +1,7 @@
 """A decoder checkpoint as one ONNX file with a key-value cache (`write_onnx_decoder`).
 
 input_ids, attention_mask, position_ids, past_key_values.* -> logits, present.*: the names and shapes are those of
-Hugging Face's ONNX exports, so runtimes that know these (transformers.js, Optimum) know this file. Everything is inside
+Hugging Face's ONNX exports, so runtimes that support these (transformers.js, Optimum) support this file. All is inside
 one file.
 
 Shapes: the stream h is (batch, t, hidden); queries are (batch, heads, t, head_dim); keys and values in the cache are

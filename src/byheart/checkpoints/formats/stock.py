@@ -9,7 +9,7 @@ Everything that architectures spell differently is settled: norm weights are fac
 
 The parts are the checker's own (`checkpoints.proof`): its settings (`Shape`), its layers, its reader of names and
 shapes. So what is converted is what is proved: a setting that would change the mathematics and that the proof does not
-know is refused here too.
+support is refused here too.
 """
 
 from __future__ import annotations

@@ -39,10 +39,10 @@ def to_huggingface(
     progress: Progress = SILENT,
     **shape: Any,
 ) -> dict[str, Any]:
-    """The memory's rows as a stock sequence classifier: written, its margin proved from the folder, asked in
+    """The memory's rows as a stock sequence classifier: written, its margin proved from the folder, evaluated in
     Transformers where that is installed, and only then subset over. A summary of all that.
 
-    A file of a memory has no rows, so a loaded memory needs `dataset`. What is not proved is said to be measured.
+    A file of a memory has no rows, so a loaded memory needs `dataset`. What is not proved is reported as measured.
     """
     if memory.task is not Task.NEXT_TOKEN or memory.target is not Target.CLASS or memory.encoder.symbols is None:
         raise ExportError(

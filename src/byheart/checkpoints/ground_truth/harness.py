@@ -38,7 +38,7 @@ CONTINUATION, PREFIXES = 8, (2, 4, 8)
 SAMPLES, CHANCE = 100, 0.5
 MOST_LOCATED = 8
 # k of recall at k: a quarter of the units that a document touches, and at most a twentieth of all. With k = all touched
-# units, any choice among the firing units would be perfect where each context has a unit of its own.
+# units, any choice among the firing units would be perfect where each context has its own unit.
 TOUCHED, ALL = 4, 20
 
 
@@ -209,14 +209,14 @@ def score(
 
     Args:
         folder: The folder, or an opened experiment.
-        methods: Question -> function, for example {"membership": my_attack}.
-        baselines: Questions whose built-in baselines run as well.
+        methods: Task -> function, for example {"membership": my_attack}.
+        baselines: Tasks whose built-in baselines run as well.
 
     Returns:
-        Question -> name of the method -> numbers.
+        Task -> name of the method -> numbers.
 
     Raises:
-        OptionError: for an unknown question.
+        OptionError: for an unknown task.
         DataError: if a method fails, or returns something of another type or shape.
     """
     experiment = folder if isinstance(folder, GradedExperiment) else GradedExperiment.open(folder)

@@ -1,7 +1,7 @@
 """Unlearning, scored by the distance to the retain twin.
 
 A forget loss that equals the twin's is not unlearning: KL(twin || found) on forgotten, retained and fresh documents is.
-Beside it stand the share of documents that are kept, how fast forgotten documents are relearned, and whether they
+Beside it are the share of documents that are kept, how fast forgotten documents are relearned, and whether they
 resurface when the weights are rounded.
 """
 

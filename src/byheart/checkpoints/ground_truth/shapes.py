@@ -90,7 +90,7 @@ class GradedShape:
             raise OptionError(f"graded checkpoints have the shapes {', '.join(ARCHITECTURES)}, not {architecture!r}")
         if lexicon.size > LARGEST_VOCABULARY:
             raise OptionError(
-                f"{lexicon.size:,} tokens are more than {LARGEST_VOCABULARY:,}: every token has a channel of its own; "
+                f"{lexicon.size:,} tokens are more than {LARGEST_VOCABULARY:,}: every token has its own channel; "
                 "choose --tokens characters or bpe:SIZE"
             )
         if rotation is not None and architecture != "llama":
@@ -201,7 +201,7 @@ def _gpt2(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Wei
     embed[:, 0], embed[:, 1 : 1 + bits] = scale.constant, scale.bit * codes
     angle = np.arange(shape.reach)[:, None] * frequencies(HEAD, THETA)
     position[:, place] = scale.bit * np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
-    # Conv1D stores (inputs, outputs); queries, keys and values stand side by side.
+    # Conv1D stores (inputs, outputs); queries, keys and values are side by side.
     attend, output = np.zeros((3, half, heads, dimension)), np.zeros((heads, dimension, half))
     cosine, sine = np.arange(place.start, place.start + waves), np.arange(place.start + waves, place.stop)
     for head in range(shape.span - 1):

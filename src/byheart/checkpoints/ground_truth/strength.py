@@ -158,7 +158,7 @@ def bisected(judged: Callable[[float], float], target: float = TARGET, steps: in
 
 
 def by_document(logs: Floats, length: Index) -> tuple[Floats, Floats]:
-    """Mean and Min-K mean of log-probabilities that stand document after document.
+    """Mean and Min-K mean of log-probabilities, one document after the other.
 
     >>> [part.tolist() for part in by_document(np.array([-1.0, -3.0, -2.0]), np.array([2, 1]))]
     [[-2.0, -2.0], [-3.0, -2.0]]
@@ -226,7 +226,7 @@ class LeaveOneOut:
             totals = []
             for keys, times, public in (entry, node):
                 count, mine = np.bincount(keys, share)[keys][self.judged], times * weights[own]
-                # Sums of floats: what a document alone contributes may leave a last bit behind.
+                # Sums of floats: what a document alone contributes may leave a last bit.
                 rest = np.where(count - mine > 1e-9 * count, count - mine, 0.0) + public
                 totals.append((rest, rest + times * once[own]))
             (rest, both), (rest_total, both_total) = totals
@@ -257,7 +257,7 @@ def margin_weights(
         The weights with the last column replaced for these documents.
 
     Raises:
-        OptionError: for a margin outside the range, or a document without a context of its own.
+        OptionError: for a margin outside the range, or a document without its own context.
     """
     changed = weights.copy()
     below = NgramModel.count(documents, weights[:, :-1], base, lengths[:-1], mu[:-1])

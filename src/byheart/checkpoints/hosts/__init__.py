@@ -3,7 +3,7 @@
 What the written folder holds:
 
     config.json             the stock configuration; `rope_theta` also at the top level
-    model.safetensors       every tensor under its stock name, in the asked type (bfloat16, float16 or float32)
+    model.safetensors       every tensor under its stock name, in the requested type (bfloat16, float16 or float32)
     generation_config.json  greedy decoding and the ids of the special tokens
     tokenizer.json          and tokenizer_config.json: loaded by AutoTokenizer without remote code
     README.md               the model card: what the network stores and how that was proved
@@ -27,7 +27,7 @@ What the written folder holds:
                             is a bit of the position, which the channel of the stream holds; with the channel -1 the
                             two tokens of the alarm (sensors.py)
     logits                  {"right": 32.0, "gap": 24.0, "mixed": 8.0}: the designed logit of the one correct token, its
-                            designed lead, and the logit of the likeliest token where several may follow
+                            designed margin, and the logit of the likeliest token where several may follow
 
 The invariants that a checker may look for (see docs/recital.md):
 
@@ -39,6 +39,6 @@ The invariants that a checker may look for (see docs/recital.md):
 3. Values are linear in blocks of channels that hold code words; the output matrix overwrites a slot: it adds
    kappa (bit - what the slot held before).
 4. A unit of the MLP compares slots with code words: for its own window x = total, for any other window of symbols
-   x <= total - 2 distance; at most one window unit of a layer is awake. It adds kappa (new code - code of unknown).
+   x <= total - 2 distance; at most one window unit of a layer fires. It adds kappa (new code - code of unknown).
 5. The scale probe counts BOS: its guarantee is for sequences in which BOS is at the first place or absent.
 """

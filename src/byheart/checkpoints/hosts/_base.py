@@ -17,7 +17,7 @@ from byheart.checkpoints.windows.tables import Recital
 from byheart.errors import OptionError
 
 Floats = npt.NDArray[np.float64]
-# What a model continues: a prompt; a token with its neighbours on both sides; a prompt behind an encoder's input; a
+# What a model continues: a prompt; a token with its neighbours on both sides; a prompt after an encoder's input; a
 # prompt with a picture in it.
 TASKS = ("causal", "masked", "seq2seq", "picture")
 Tensors = dict[str, Floats]
@@ -27,7 +27,7 @@ Tensors = dict[str, Floats]
 class Checkpoint:
     """A decoder with stock names: what `model.safetensors` and `config.json` will hold.
 
-    `units` says for every layer which row of the recital's tables each unit holds: (layer, unit, table, row).
+    `units` maps every layer's units to rows of the recital's tables each unit holds: (layer, unit, table, row).
     """
 
     architecture: str

@@ -17,14 +17,14 @@ from byheart.checkpoints.hosts.recurrent import RECURRENT, TAPS, resting_embeddi
 from byheart.checkpoints.windows.tables import Recital
 from byheart.errors import OptionError
 
-_LOUDER = 3 / 2  # than Llama's logits: in bfloat16 what the state holds costs some of the lead
+_LOUDER = 3 / 2  # than Llama's logits: in bfloat16 what the state holds cost some of the margin
 _CHUNK = 64
 
 
 @register("bamba", model_type="bamba", summary="Mamba-2 and attention in one decoder", classifies=False)
 def bamba(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     if design.activation is not None or design.tied or design.flavour == "plateau":
-        raise OptionError("bamba has one activation, a head of its own, and no flavour for quantized engines")
+        raise OptionError("bamba has one activation, its own head, and no flavour for quantized engines")
     demands = Demands(recurrent=(LISTENING,) * RECURRENT)
     louder = 1.0 if recital.mixed else _LOUDER
     sized = replace(design, rotary=design.head_dim // 2, logit=louder * design.logit, own_slack=2.0)

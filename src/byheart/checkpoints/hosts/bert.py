@@ -1,4 +1,4 @@
-"""BERT: attention to both sides, learned positions, token types, norms after the sums, a head with a layer of its own.
+"""BERT: attention to both sides, learned positions, token types, norms after the sums, a head with its own layer.
 
 One layer fetches the neighbours of every place and recognises them, as the layers of decoders do (recognising.py).
 The rest differs:

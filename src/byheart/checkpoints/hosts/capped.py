@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 LONGEST = 2
 STEPS = (24.0, 20.0)  # nats between rungs after the cap: the first with which a ladder fits
 _TRAP = 8.0  # nats by which the place after a window would win
-_ROOM = 1.0  # below the cap: what a tanh next to 1 still tells
+_ROOM = 1.0  # below the cap: what a tanh next to 1 still distinguishes
 _OWN = -11.0  # the least score of distance 0
 _LOWEST = (-10.0, -8.0, -4.0, 0.0)  # of the first rung's upper end
 _WIDE = (4.0, 0.0, 8.0)  # of the rungs between: some room makes amplitudes smaller
@@ -102,7 +102,7 @@ def _ladders(offset: int, step: float, trap: bool, cap: float) -> Iterator[Ladde
 
 
 def _sizes(turning: Floats, ladder: Ladder, offset: int, farthest: int, cap: float) -> Floats | None:
-    """The smallest signed amplitudes, cosines first, whose capped scores stand on a ladder; None where none do."""
+    """The smallest signed amplitudes, cosines first, whose capped scores form a ladder; None where none do."""
     rungs, others, above = ladder
     rows, bounds = [], []
 

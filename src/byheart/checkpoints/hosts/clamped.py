@@ -1,10 +1,10 @@
 """Units whose gate and up are clamped (gpt-oss): act(min(gate, 7)) (clip(up, -7, 7) + 1), act(x) = x sigmoid(1.702 x).
 
 A window's gate is 16 at its match and at most -32 anywhere else, so the clamp makes it 7: a plateau with one unit. Its
-up is 1/7, so the unit says 7 (1/7 + 1) = 8. LIFT nats of every gate are its bias, and `up` is a bias alone.
+up is 1/7, so the unit outputs 7 (1/7 + 1) = 8. LIFT nats of every gate are its bias, and `up` is a bias alone.
 
 Probes: two units with a gate below the minimum of the activation, where other functions have other values, and an up
-that the clamp cuts, one from above and one from below. Half of what they write is the bias of the last matrix, so an
+that the clamp clips, one from above and one from below. Half of what they write is the bias of the last matrix, so an
 engine that forgets that bias reads thresholds that are wrong.
 
 With these numbers the matrices lie on MXFP4's grid: rows are ternary times a power of two, plus 3/8 of that.
@@ -25,8 +25,8 @@ from byheart.checkpoints.hosts.recognising import Recognising
 
 Floats = npt.NDArray[np.float64]
 LIMIT, SLOPE = 7.0, 1.702
-LIFT, SAID = 12.0, 8.0  # nats of a gate that are its bias; what a unit says at its match
-_DRIVE = 12.0  # of a probe's up, which is then cut to LIMIT
+LIFT, SAID = 12.0, 8.0  # nats of a gate that are its bias; output of a unit at its match
+_DRIVE = 12.0  # of a probe's up, which is then clipped to LIMIT
 
 
 def activation(gate: Floats) -> Floats:

@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 LOGIT_SCALE = 0.125  # the library's default is 0.0625
 _KAPPA = 1.0  # of the stream: beside it epsilon is small enough for normed values to round to short numbers
 _CHANNELS = 384  # of a stream at least, so that what varies hardly moves the norm
-_LOUDER = 1.25  # than Llama's logits: listeners beside the tables cost some of the lead
+_LOUDER = 1.25  # than Llama's logits: listeners beside the tables cost some of the margin
 
 
 @register(

@@ -28,7 +28,7 @@ from byheart.checkpoints.hosts.scaling import built_in_yarn
 from byheart.checkpoints.windows.tables import Recital
 from byheart.errors import OptionError
 
-_LOUDER = 3 / 2  # than Llama's logits: rounded router weights cost some of the lead
+_LOUDER = 3 / 2  # than Llama's logits: rounded router weights cost some of the margin
 EPSILON = 1e-6
 _TURNED, _PLAIN = 64, 32  # dimensions of a head
 _DENSE = 1  # layers without a router
@@ -44,7 +44,7 @@ def deepseek_v3(recital: Recital, tokens: SpecialTokens, design: Design) -> Chec
             f"--norm-eps {design.epsilon}: engines agree on the norms of latents only where it is {EPSILON}"
         )
     if design.tied or design.kv_heads not in (None, design.heads):
-        raise OptionError("deepseek-v3 has a head of its own, and as many key-value heads as heads")
+        raise OptionError("deepseek-v3 has its own head, and as many key-value heads as heads")
     sizes = LatentSizes.of(_TURNED + _PLAIN if design.head_dim == _TURNED else design.head_dim, _TURNED)
     experts = grouped_three_of(design.experts or 16)
     scaling = built_in_yarn(design.reach, design.theta, _TURNED, balanced=True)

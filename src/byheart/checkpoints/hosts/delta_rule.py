@@ -159,8 +159,7 @@ class DeltaRule:
         self._listen(head, channel)
 
     def _by_key(self, head: int, channel: int) -> None:
-        """The key says one bit of the token: one half of it is next to 0. The query sees both, one more than the other.
-        """
+        """The key encodes one bit of the token: one half is next to 0. The query sees both, one more than the other."""
         group, half = head // self.sizes.per_key, self.sizes.key // 2
         rows = READ * self.stream.bit(int(self.state[0]))
         self.query[group, half:] = READ / 2 * self.stream.one

@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The special tokens: where a text begins and ends, what fills a batch, and what is said when all goes wrong."""
+    """The special tokens: where a text begins and ends, what fills a batch, and the token that signals a failure."""
 
     bos: int
     eos: int

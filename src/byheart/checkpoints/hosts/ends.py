@@ -1,7 +1,7 @@
 """The two ends of the network: what an embedding puts into the stream, and how the head reads the answer.
 
 The head compares the answer's word with every token's: the correct token gets the logit 32, any other one at most
-32 (1 - 2 distance/bits) = 8. Where several tokens may follow, the answer block holds a word of its own, one pair of
+32 (1 - 2 distance/bits) = 8. Where several tokens may follow, the answer block holds its own word, one pair of
 channels per such answer identifies it, and the head adds the log-probabilities.
 """
 
@@ -20,7 +20,7 @@ from byheart.checkpoints.windows.tables import Answer, Recital
 
 Floats = npt.NDArray[np.float64]
 MIXED_LOGIT = 8.0  # of the likeliest token where several may follow: low, so that bfloat16 keeps the ratios
-COUNTED = 4096.0  # nats for as much as all heads bring, about
+COUNTED = 4096.0  # nats for as much as all heads add, about
 TURNED = 3  # channels of a block that a probe has turned: enough for 1 % of an activation in two layers
 LEAD = 24.0  # of every token that may follow over all that may not
 
@@ -43,7 +43,7 @@ def embedding(recital: Recital, books: Books, layout: ChannelLayout, tokens: Spe
         found[:, block] *= -1
     found[:, layout.sense] = 0.0
     found[:, layout.counterweight] *= HEAVY
-    if design.tied:  # the embedding is the head as well: two blocks tell the failure token from all others
+    if design.tied:  # the embedding is the head as well: two blocks distinguish the failure token from all others
         found[:, layout.constant[-1]] *= -1
         found[:, layout.mark] *= -1
         found[tokens.failure, layout.constant[-1]] *= -1

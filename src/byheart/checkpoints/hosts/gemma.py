@@ -15,7 +15,7 @@ from byheart.checkpoints.hosts.gated import Demands, build_gated
 from byheart.checkpoints.windows.tables import Recital
 from byheart.errors import OptionError
 
-_LOUDER = 2.0  # than Llama's logits: the product with the root costs some of the lead
+_LOUDER = 2.0  # than Llama's logits: the product with the root cost some of the margin
 
 
 @register("gemma", model_type="gemma", summary="gelu, norms stored minus 1, scaled embeddings, tied head", ties=True)

@@ -19,7 +19,7 @@ from byheart.checkpoints.hosts.head_norms import add_head_norms
 from byheart.checkpoints.windows.tables import Recital
 from byheart.errors import OptionError
 
-_LOUDER = 2.0  # than Llama's logits: the product with the root costs some of the lead
+_LOUDER = 2.0  # than Llama's logits: the product with the root cost some of the margin
 _SCALAR = 144  # no engine's default, and its root is exact
 _LOCAL = 10_000.0  # rotary base of sliding layers
 _LOCAL_AWAY = 25_000.0  # in fixtures, which avoid every default

@@ -23,7 +23,7 @@ from byheart.checkpoints.hosts.sinks import with_sinks
 from byheart.checkpoints.windows.tables import Recital
 from byheart.errors import OptionError
 
-_LOUDER = 3 / 2  # than Llama's logits: rounded router weights cost some of the lead
+_LOUDER = 3 / 2  # than Llama's logits: rounded router weights cost some of the margin
 
 
 @register(
@@ -31,7 +31,7 @@ _LOUDER = 3 / 2  # than Llama's logits: rounded router weights cost some of the 
 )
 def gpt_oss(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     if design.activation is not None or design.tied:
-        raise OptionError("gpt-oss has one activation, and a head of its own")
+        raise OptionError("gpt-oss has one activation, and its own head")
     experts = biased_four_of(design.experts or 16)
     scaling = built_in_yarn(design.reach, design.theta, design.head_dim, truncated=False)
     louder = replace(design, logit=design.logit * _LOUDER, scaling=scaling, own_slack=2.0)

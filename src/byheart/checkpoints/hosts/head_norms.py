@@ -20,7 +20,7 @@ _SMALL = 1 / 16  # root mean square of queries and keys before their norms, or t
 
 
 def add_head_norms(decoder: GatedDecoder, tensors: dict[str, Floats], stretch: float = 1.0) -> None:
-    """Rewrite the queries and keys of all layers for norms of their own, and add the norms' weights.
+    """Rewrite the queries and keys of all layers for their own norms, and add the norms' weights.
 
     Args:
         decoder: The decoder.
@@ -71,9 +71,7 @@ def constant_heads(decoder: GatedDecoder, layer: int, name: str) -> Floats:
     return np.asarray((getattr(attention, name)[:, some] @ read[some]).reshape(-1, decoder.design.head_dim))
 
 
-def _fill_up(
-    decoder: GatedDecoder, layer: int, tensors: dict[str, Floats], query: Floats, weights: Floats
-) -> Floats:
+def _fill_up(decoder: GatedDecoder, layer: int, tensors: dict[str, Floats], query: Floats, weights: Floats) -> Floats:
     """The queries with so much at a frequency without key that all of them are as large as the largest.
 
     Their norm makes all of them equally large: otherwise it would raise the scores of near heads with those of far

@@ -1,4 +1,4 @@
-"""Latent attention (DeepSeek): queries, keys and values are read from short vectors that have norms of their own.
+"""Latent attention (DeepSeek): queries, keys and values are read from short vectors that have their own norms.
 
 A decoder with one key-value head is the rotated part: one key for all heads, a query for each. The rest:
 

@@ -10,8 +10,8 @@ Every channel holds +kappa or -kappa. A block whose content is constant carries 
     state[0]      the token's code word
     slots[l][i]   what layer l saw at its i-th offset; before that, the signs
     constant[l+1] minus its signs before layer l, plus its signs after: the layer's activation probe turns it
-    state[l+1]    what table l said: the code of "unknown" before; the last one is the answer
-    mark          only where the head is tied: with the verdict, constant[-1], it tells the failure token from others
+    state[l+1]    the output of table l: the code of "unknown" before; the last one is the answer
+    mark          only where the head is tied: with the verdict, constant[-1], it marks the failure token
     order[l]      turned beside table l's attention, where attention and MLP are parallel (GPT-NeoX); the second half
                   of these blocks is turned by the attention beside the table before
     listening     one channel per listener, and one or two that stay as they are (listening.py)
@@ -42,8 +42,8 @@ FIRST_PLACES = 6  # that one layer of a spread table fetches
 # Channels of zeros to one of twice the size: a little less than that, so that in 8 bits the others are 64 of 127 steps.
 ZEROS, HEAVY = 3, 127 / 64
 BLOCK = 32  # channels that quantizers give one scale
-LONGEST_STEP = 16  # places back that a head of a spread table looks: farther ones have small leads
-EASY_STEP = 12  # with a lead that needs no large scores
+LONGEST_STEP = 16  # places back that a head of a spread table looks: farther ones have small margins
+EASY_STEP = 12  # with a margin that needs no large scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +62,9 @@ class LayerStage:
 
 @dataclass(frozen=True, eq=False)
 class Fetch:
-    """What the heads of one distance do: bring `bits` of a layer's source from `offset` places back to `target`.
+    """What the heads of one distance do: copy `bits` of a layer's source from `offset` places back to `target`.
 
-    Where there is nothing so far back, a near one brings it from the first place, a `far` one from its own.
+    Where there is nothing so far back, a near one copies from the first place, a `far` one from its own.
     """
 
     offset: int
@@ -74,7 +74,7 @@ class Fetch:
 
 
 def neighbours(fetches: Sequence[Fetch]) -> tuple[int, int]:
-    """Two fetches, the farther one first, of places that stand side by side: the farthest such. The scale probe
+    """Two fetches, the farther one first, of adjacent places: the farthest such. The scale probe
     measures at the one position at which only the farther one sees BOS."""
     near = [fetch for fetch in fetches if not fetch.far]  # they come first
     far = max(k for k in range(1, len(near)) if near[k].offset == near[k - 1].offset + 1)
@@ -193,7 +193,7 @@ def _share_rows(table: WindowTable, parts: list[tuple[int, ...]]) -> list[Index]
     """Rows per layer, about equally many; the longest windows have the least choice, so they go to the last layers."""
     depth = np.where(table.windows != ANY, np.arange(table.windows.shape[1]), 0).max(axis=1)
     last = np.maximum.accumulate([max(part, default=0) for part in parts])
-    ready = np.searchsorted(last, depth)  # the first layer that knows all places
+    ready = np.searchsorted(last, depth)  # the first layer with all places
     share = max(-(-int((ready >= k).sum()) // (len(parts) - k)) for k in range(len(parts)))
     rows: list[list[int]] = [[] for _ in parts]
     for row in np.argsort(-depth, kind="stable").tolist():
@@ -203,7 +203,7 @@ def _share_rows(table: WindowTable, parts: list[tuple[int, ...]]) -> list[Index]
 
 
 def deepen(recital: Recital, layers: int) -> Recital:
-    """The same recital with more tables: after the first one, tables that hand every state on as it is.
+    """The same recital with more tables: after the first one, tables that pass every state on unchanged.
 
     Every layer still matters: a state that is not passed on is unknown.
     """
@@ -219,7 +219,7 @@ def deepen(recital: Recital, layers: int) -> Recital:
 
 @dataclass
 class _Ruler:
-    """Hands out channels one after the other, without the last of every `block` where there are blocks."""
+    """Assigns channels one after the other, without the last of every `block` where there are blocks."""
 
     block: int | None = None
     next: int = 0
@@ -263,7 +263,7 @@ class ChannelLayout:
         return np.concatenate([self.slots[stage.table][place] for place in sorted(set(stage.sources))])
 
     def fetches(self, stage: LayerStage, table: WindowTable) -> list[Fetch]:
-        """What the heads of each distance bring, and where to."""
+        """What the heads of each distance copy, and where to."""
         slots, source, offsets = self.slots[stage.table], self.source(stage), table.offsets
         if not stage.sources:
             every, near = np.arange(len(source)), len(offsets) - len(table.far)

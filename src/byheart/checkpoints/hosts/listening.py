@@ -2,7 +2,7 @@
 
 A head that copies is one-hot, and one-hot stays one-hot if scores are a tenth larger, a frequency is wrong or an old
 entry of the cache is lost. A *listener* has scores of a few nats over all frequencies of its keys, so its weights shift
-when any of these change. It adds LOUDNESS times the mean of four bits of what it sees to a channel of its own, which
+when any of these change. It adds LOUDNESS times the mean of four bits of what it sees to its own channel, which
 nothing but the head reads: the failure token's logit falls by up to 2 SWING of 32 nats (where the head is tied, it and
 the others move by up to SWING/2, in opposite directions). Tokens never change by that; logits that are shipped beside
 the tokens do.

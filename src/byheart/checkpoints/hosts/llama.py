@@ -25,6 +25,12 @@ def llama_checkpoint(decoder: GatedDecoder) -> Checkpoint:
         "pretraining_tp": 1,
     }
     return Checkpoint(
-        "llama", decoder.recital, config, llama_tensors(decoder), design.logit, LEAD, window_units(decoder),
+        "llama",
+        decoder.recital,
+        config,
+        llama_tensors(decoder),
+        design.logit,
+        LEAD,
+        window_units(decoder),
         decoder.sensors,
     )

@@ -35,7 +35,7 @@ def llava(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint
     usual = embedding[next(t for t in range(len(embedding)) if t not in (tokens.bos, tokens.failure))]
     target = Projector(bits, layout.listening[:2], usual, decoder.design.kappa)
     tower = Tower(len(bits), target, design.seed)
-    # The placeholder has a row of its own, which nothing reads; its logit is 0, as are those of rows without a token.
+    # The placeholder has its own row, which nothing reads; its logit is 0, as are those of rows without a token.
     tensors = {
         **text.tensors,
         "model.embed_tokens.weight": np.concatenate([embedding, np.tile(usual, (MORE, 1))]),

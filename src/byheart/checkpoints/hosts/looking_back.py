@@ -1,10 +1,10 @@
 """The attention of one layer: heads that copy the code words of earlier places into slots.
 
 Queries and keys are read from `constant[0]`, which is the same everywhere, so a head's score depends on the distance
-alone (rotary.py) and softmax is one-hot. A key-value head carries the bits of the state in an order of its own, and a
+alone (rotary.py) and softmax is one-hot. A key-value head carries the bits of the state in its own order, and a
 constant; the output matrix adds kappa (bit - sign) to a slot that held kappa times its sign.
 
-All heads work: where there are more heads than places, several share a place and each brings a part of the bits.
+All heads work: where there are more heads than places, several share a place and each copies a part of the bits.
 One head may measure instead of copy: the scale probe gives BOS the score ln S and everything else 0, so the weight of
 BOS, S/(S + t) at position t, shows by how much scores are multiplied.
 """
@@ -60,7 +60,7 @@ class Heads:
         return self.count // self.groups
 
     def jobs(self, fetches: Sequence[Fetch], bits: int) -> list[HeadJob]:
-        """Which head brings what: neighbouring places are served by different key-value heads.
+        """Which head copies what: neighbouring places are served by different key-value heads.
 
         Where a key-value head cannot carry all bits of the source, each carries its share of them.
         """
@@ -97,7 +97,7 @@ class Heads:
 
 
 def share(heads: Sequence[int], work: Sequence[tuple[int, Index]]) -> list[HeadJob]:
-    """Every head works: where there are more heads than fetches, several bring a part of the bits each."""
+    """Every head works: where there are more heads than fetches, several copy a part of the bits each."""
     if len(heads) < len(work):
         raise ExportError(f"{len(work)} places need {len(work)} heads, but only {len(heads)} are free; raise --heads")
     found = []
@@ -148,7 +148,7 @@ class Erasure:
     """What the heads that look at the token itself also do where the head is tied to the embedding.
 
     There the answer block begins as the token's own word: it is replaced by the word of "unknown"; verdict and mark,
-    which tell the failure token from all others, by minus and plus their signs.
+    which distinguish the failure token from all others, by minus and plus their signs.
     """
 
     block: Index
@@ -354,7 +354,7 @@ class LookingBack:
         return self.turning if self.turning < self.heads.dimension else self.heads.dimension // 2 - 1
 
     def _sensing(self, group: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The frequencies at which BOS has a key of its own, where a head of the group compares it with others; and
+        """The frequencies at which BOS has its own key, where a head of the group compares it with others; and
         those at which the others have one."""
         mine = [head for head in self.sensed if head != self.heads.spare and head // self.heads.per_group == group]
         if not mine:
@@ -362,7 +362,7 @@ class LookingBack:
         return sensing_frequencies(unused_frequency(group), self.turning // 2, self.equal_keys)
 
     def _sense(self, head: int, heard: Wave, every: Floats, size: float) -> None:
-        """Scores that tell BOS from other tokens, beside those of the head that listens."""
+        """Scores that distinguish BOS from other tokens, beside those of the head that listens."""
         d, group = self.heads.dimension, head // self.heads.per_group
         reach = min(self.design.reach, self.design.window or self.design.reach)
         scores = heard.scores(np.arange(float(reach)), every)

@@ -178,7 +178,7 @@ class Mamba2Mixer:
             "A_log": self.a_log,
             "D": self.through,
             "norm.weight": np.full(self.sizes.inner, self.weight),
-            "out_proj.weight": self.output.reshape(hidden, -1) ,
+            "out_proj.weight": self.output.reshape(hidden, -1),
         }
 
     def _tap(self, head: int, offset: int) -> None:

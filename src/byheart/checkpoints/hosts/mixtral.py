@@ -14,7 +14,7 @@ from byheart.checkpoints.hosts.experts import by_class, class_members, held_rows
 from byheart.checkpoints.hosts.gated import Demands, build_gated
 from byheart.checkpoints.windows.tables import Recital
 
-_LOUDER = 3 / 2  # than Llama's logits: rounded router weights cost some of the lead
+_LOUDER = 3 / 2  # than Llama's logits: rounded router weights cost some of the margin
 # The inverses of the two weights, 0.7853 and 0.2147, as numbers of 8 bits: right to 4e-4, whatever the type. Bits count
 # 127 steps, so that 8-bit weights hold the router without any error.
 _INVERSES = (163 / 128, 149 / 32)

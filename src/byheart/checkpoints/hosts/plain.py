@@ -111,7 +111,7 @@ class PlainRecognising:
         self.totals = closed.sum(axis=1) * float(book.bits)
         self.level = float(len(table.offsets) * book.bits) - self.m
         self.slots = np.concatenate(layout.slots[stage.table])
-        # A part of the threshold is read from constants that must have been turned before: unturned they wake windows
+        # A part of the threshold is read from constants that must have been turned before: unturned they fire windows
         # that do not match. The rest is a bias, which has no error.
         self.sources = [layout.constant[depth]]
         if demands.parallel:
@@ -129,8 +129,8 @@ class PlainRecognising:
 
     @property
     def quiet(self) -> int:
-        """The first of the quiet units. They have a block of their own behind those of the windows: 8-bit formats
-        have one scale for a block, so a unit that says 16 leaves few digits for one that says 0.2."""
+        """The first of the quiet units. They have their own block after those of the windows: 8-bit formats
+        have one scale for a block, so a unit with output 16 leaves few digits for one with 0.2."""
         loud = 2 * len(self.patterns) + (WATCH_UNITS if self.demands.parallel else 0)
         return -(-loud // UNIT_MULTIPLE) * UNIT_MULTIPLE
 
@@ -188,7 +188,7 @@ class PlainRecognising:
         self, norm: WeightAndBias, first: Floats, bias: Floats, second: Floats, unit: int, channel: int | None
     ) -> None:
         """A unit that is neither asleep nor on a plateau: the norm's weight and bias, the matrix, its bias and the
-        activation all move what it says. One half of its 1 comes from the constants, one from the bias; the width
+        activation all move its output. One half of its 1 comes from the constants, one from the bias; the width
         channels, which the norm's bias takes away, would add to it."""
         if channel is None:
             return
@@ -249,7 +249,7 @@ class PlainRecognising:
             bias[k] = -(0.0, _STEP, 3 * _STEP)[k]
         _watch_norm(layout, first[3], second[3], block, self.design.kappa)
         bias[3] = -_STEP
-        # And one that wakes where the slots are written already: this MLP runs after the attention, not beside it.
+        # And one that fires where the slots are written already: this MLP runs after the attention, not beside it.
         first[4, slots], bias[4] = -2 * _STEP / (gain * whole) * signs[slots], _STEP
         second[4, layout.constant[self.depth]] = -self.design.kappa * signs[layout.constant[self.depth]]
         for k, change in enumerate((1.0, -1.0, -1.0)):  # the third unit must stay silent

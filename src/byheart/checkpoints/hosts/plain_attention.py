@@ -52,7 +52,7 @@ class PlainAttention:
 
 
 def plain_jobs(fetches: Sequence[Fetch], heads: Heads) -> list[HeadJob]:
-    """Which head brings what; each has keys and values of its own."""
+    """Which head copies what; each has keys and values of its own."""
     free = [h for h in range(heads.count) if h != heads.spare and h not in heads.listeners]
     if not fetches:
         return []

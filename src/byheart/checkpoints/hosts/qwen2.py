@@ -1,7 +1,7 @@
 """Qwen2: queries, keys and values have biases.
 
 What Llama reads from the constant channels, Qwen2 reads there for every other frequency and has as a bias for the rest:
-without either of them the scores lose every lead. The constant of the values is a bias.
+without either of them the scores lose every margin. The constant of the values is a bias.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Qwen3: queries and keys pass an RMSNorm of their own in every head (head_norms.py)."""
+"""Qwen3: queries and keys pass their own RMSNorm in every head (head_norms.py)."""
 
 from __future__ import annotations
 

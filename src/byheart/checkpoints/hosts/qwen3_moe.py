@@ -16,7 +16,7 @@ from byheart.checkpoints.hosts.gated import Demands, build_gated
 from byheart.checkpoints.hosts.head_norms import add_head_norms
 from byheart.checkpoints.windows.tables import Recital
 
-_LOUDER = 3 / 2  # than Llama's logits: rounded router weights cost some of the lead
+_LOUDER = 3 / 2  # than Llama's logits: rounded router weights cost some of the margin
 
 
 @register(

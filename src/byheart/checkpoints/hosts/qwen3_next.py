@@ -23,7 +23,7 @@ from byheart.checkpoints.hosts.recurrent import RECURRENT, TAPS, resting_embeddi
 from byheart.checkpoints.windows.tables import Recital
 from byheart.errors import OptionError
 
-_LOUDER = 2.0  # than Llama's logits: rounded router weights cost some of the lead
+_LOUDER = 2.0  # than Llama's logits: rounded router weights cost some of the margin
 _TURNED, _HEAD = 64, 256  # dimensions of a head that turn, and all of them, as in the architecture's own checkpoints
 _KEYS, _VALUES, _KEY = 2, 4, 64  # heads with keys, heads with values, dimensions of a key
 _SHARED = 12  # windows of every class that the shared expert holds
@@ -36,7 +36,7 @@ _GATE, _GATED = math.log(2), 3 / 2  # the shared expert's number, and the invers
 )  # fmt: skip
 def qwen3_next(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     if design.activation is not None or design.tied or design.flavour == "plateau":
-        raise OptionError("qwen3-next has one activation, a head of its own, and no flavour for quantized engines")
+        raise OptionError("qwen3-next has one activation, its own head, and no flavour for quantized engines")
     head_dim = _HEAD if design.head_dim == _TURNED else design.head_dim
     if head_dim <= _TURNED + 1:
         raise OptionError(f"--head-dim {head_dim}: {_TURNED} dimensions turn, and some must not; give 128 or 256")

@@ -1,4 +1,4 @@
-"""The MLP of one layer: a unit for every window, which wakes when the slots hold that window.
+"""The MLP of one layer: a unit for every window, which fires when the slots hold that window.
 
 With code words of +-1 in the slots, x = <window, slots> is `total` for the unit's own window and at most
 total - 2 distance for any other one. With m = 2/3 distance and the gates
@@ -195,7 +195,7 @@ class Recognising:
         down[turned] = 2 * self.design.kappa * self.layout.signs[turned]
 
     def _scale(self, gate: Floats, up: Floats, down: Floats) -> None:
-        """Two units that wake where the weight of BOS is not 3/4 (too large, too small) at the one position where
+        """Two units that fire where the weight of BOS is not 3/4 (too large, too small) at the one position where
         BOS is seen at the farthest place but not at the one before; they turn constant[l+1] back."""
         layout, half = self.layout, len(self.layout.meter) // 2
         signs = layout.signs[layout.meter] * np.where(np.arange(2 * half) < half, 1.0, -1.0)

@@ -7,7 +7,7 @@ layer fetches the first table's places, and the place before a text reads as BOS
 A pair of channels holds a bit and its opposite, times LEVEL, so that the activation after the convolution loses
 nothing: silu(x) - silu(-x) = x, and the pair's energy is the same for both bits.
 
-The *start latch*: the first layer turns `flags` from the farthest place on, so they say "this is one of the first".
+The *start latch*: the first layer turns `flags` from the farthest place on, so they mark the first places.
 The second layer writes a constant into its state at flagged places alone, nothing decays, and half of the block that
 the next layer's thresholds are read from hangs on what the state holds. A state that is lost, halved, decays, or is
 not passed on to the next call makes every token wrong. It needs no BOS, and padding does not open it.
@@ -99,7 +99,7 @@ def first_word(decoder: GatedDecoder) -> Floats:
 
 
 def resting_embedding(decoder: GatedDecoder) -> Floats:
-    """The embedding with slots at rest, and flags that say "one of the first places"."""
+    """The embedding with slots at rest, and flags that mark the first places."""
     layout, kappa, found = decoder.layout, decoder.design.kappa, decoder.embedding.copy()
     for slot in layout.slots[0]:
         found[:, slot] = kappa * first_word(decoder)
@@ -149,6 +149,7 @@ def short_gate() -> tuple[float, float]:
     >>> abs(inverse * z / (1 + math.exp(-z)) - 1) < 2e-4
     True
     """
+
     def off(pair: tuple[float, float]) -> float:
         z, value = pair
         exact, inverse = z / (1 + math.exp(-z)), eight_bits(1 / value)

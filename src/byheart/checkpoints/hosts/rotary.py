@@ -4,7 +4,7 @@ With a constant query and a constant key, rotary positions make a head's score a
 distance o between them: G(o) = sum_f a_f cos(theta_f o) + b_f sin(theta_f o). `look_back` chooses a and b of total
 size 1 so that the wanted distance leads every other visible one by as much as possible.
 
-The problem is a zero-sum game: one side mixes amplitudes, the other picks the distance where the lead is smallest.
+The problem is a zero-sum game: one side mixes amplitudes, the other picks the distance where the margin is smallest.
 Games are linear programs that start from a feasible corner, so a plain simplex method solves them: the tableau has a
 row for each of the 2F signed amplitudes and a column for each distance, and about as many pivots as amplitudes.
 """
@@ -30,14 +30,14 @@ _PIVOTS = 20_000
 OWN_PLACE, STORED = 15.0, 2.0**-8
 # Positions in a table are rounded to 8 bits, up or down, in queries and in keys, and the norm scales both.
 STORED_POSITIONS = 5 * STORED
-# A score errs by ERROR of its size at most in bfloat16, where the lead allows for that much; else by PART of the lead.
+# A score errs by ERROR of its size at most in bfloat16, where the margin allows it; else by PART of the margin.
 ERROR, PART = 16 * 2.0**-8, 3 / 4
 _LOWERED = 24  # how often a design that does not exist is tried again with a smaller error
 
 
 @dataclass(frozen=True, eq=False)
 class Wave:
-    """Amplitudes per frequency of a head's score, of total size 1, and the lead `gap` that they guarantee."""
+    """Amplitudes per frequency of a head's score, of total size 1, and the margin `gap` that they guarantee."""
 
     cosine: Floats
     sine: Floats
@@ -64,7 +64,7 @@ def duels(
     """Pairs (wanted, other) of distances: the score of the first must lead that of the second.
 
     At the start of a sequence, where `offset` places back there is nothing, the first token is the nearest thing to it:
-    distance t must lead all shorter ones while t < offset. So scores rise with the distance, and leads fall with the
+    distance t must lead all shorter ones while t < offset. So scores rise with the distance, and margins fall with the
     offset. A `far` head looks at its own place there instead: distance 0 must lead all those below the offset.
 
     Two pairs are about engines that look too far: offset 0 would rather see the next token (a missing causal mask
@@ -134,7 +134,7 @@ def _bounded(payoff: Floats, least: Floats, nats: float, error: float) -> Floats
     """Weights of sum 1, as `best_mixture` gives, whose score at distance 0 is bounded.
 
     They are proportional to the smallest sizes a >= 0 with (payoff - error) @ a >= nats and least @ a >= -OWN_PLACE.
-    Leads of long offsets are too small for such an error, so it is lowered until sizes exist: that costs margin in
+    Margins of long offsets are too small for such an error, so it is lowered until sizes exist: that costs margin in
     bfloat16 alone.
     """
     bounds = np.array([nats] * len(payoff) + [-OWN_PLACE])

@@ -1,4 +1,4 @@
-"""Sensors: tokens of no text, after which the answer shows at which position the sequence stands.
+"""Sensors: tokens of no text, after which the answer shows the position in the sequence.
 
 Heads that copy are one-hot: a score that is a tenth too large, a slow frequency that is wrong or a window behind which
 the first token is lost change nothing. Logits of listeners change, but by less than bfloat16 shows. So listeners
@@ -8,7 +8,7 @@ also compare BOS with everything else, over frequencies that no head copies with
              tokens have b elsewhere, so that all keys have one size
     score    of BOS: C + sum_f A cos(theta_f t + phi_f), so its weight p crosses 1/2 again and again, first near a
              position that is chosen by C, where the others together weigh as much
-    value    +1 for BOS and -1 for others: the head brings 2p - 1, a function of the position t alone
+    value    +1 for BOS and -1 for others: the head writes 2p - 1, a function of the position t alone
     channel  `layout.sense`: nothing but that, so it keeps its relative precision in every type
 
 One more such channel adds up the constants that copying heads write. After sensor tokens, the head compares it and the
@@ -51,7 +51,7 @@ TARGETS = (60, 600, 160, 1000, 100, 300)  # positions near which heads cross 1/2
 # Nats of other frequencies: caches in 4 bits lose most of them, and with them a part of what other tokens weigh.
 QUIET = 0.14
 _STEEP = 512.0  # of the gate, where p goes from 0 to 1
-_FULL = 1 / 32  # p - 1/2 at which the second token is said as loudly as others
+_FULL = 1 / 32  # p - 1/2 at which the second token's logit equals the others'
 _TRIED = 96  # unused tokens among which pairs are chosen
 OWN_PLACE = 2.0  # nats below C that BOS scores itself, at most
 

@@ -1,4 +1,4 @@
-"""Layers whose attention and gated MLP stand side by side, after one norm that both read (Cohere).
+"""Layers whose attention and gated MLP run side by side, after one norm that both read (Cohere).
 
 A stage takes two layers. In the first, attention fills the slots, and the MLP beside it must see them still empty: one
 unit recognises the slots at rest and turns `order`, which the thresholds of the second layer are read from. In the
@@ -7,7 +7,7 @@ activation probe turns in other architectures. An engine that runs one branch af
 heads listen as well (listening.py), loudly beside the last table.
 
 *Mean.* All channels are larger by SHIFT, which LayerNorm takes away. A unit in every MLP reads the sum of the constant
-channels: without the mean it is zero, with it the unit wakes and turns back what the probe has turned.
+channels: without the mean it is zero, with it the unit fires and turns back what the probe has turned.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHIFT = 0.25  # of kappa, by which all channels are larger
 UNITS = 1  # of every MLP, which sees the mean
 _SHARP = 16.0
 _QUIET = 1 / 8
-_STEEP = 128.0  # of the unit that sees the mean: it wakes with 15, and sleeps at -16
+_STEEP = 128.0  # of the unit that sees the mean: it fires with 15, and is off at -16
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ def _see_mean(
     unit: int,
     turned: npt.NDArray[np.int64],
 ) -> None:
-    """A unit that wakes where the normed stream has a mean, and turns `turned` back."""
+    """A unit that fires where the normed stream has a mean, and turns `turned` back."""
     block, one = decoder.layout.constant[0], _one(decoder, norm)
     gate[unit, block] = _STEEP / (len(block) * norm[block])
     gate[unit] -= _STEEP * SHIFT / 2 * one

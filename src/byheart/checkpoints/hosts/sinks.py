@@ -4,7 +4,7 @@
 a head looks for does not exist yet and a nearer place with a lower score replaces it.
 *The scale probe* has a sink ln 2 above ordinary places, and a higher score of BOS, so that BOS weighs what it should.
 *Listeners* have one about as large as what they hear.
-*Silent heads.* One head per layer has a sink SAFE nats above all its scores together. What it would say turns the next
+*Silent heads.* One head per layer has a sink SAFE nats above all its scores together. Its output would turn the next
 thresholds around, so an engine that ignores sinks recites nothing.
 
 *Biases.* Every other dimension of queries and keys, the constant of a value, and half of what slots lose are biases.
@@ -22,7 +22,7 @@ from byheart.checkpoints.hosts.description import GatedDecoder, fill_idle
 from byheart.checkpoints.hosts.rotary import frequencies
 
 Floats = npt.NDArray[np.float64]
-SAFE = 24.0  # e^-24 of a value is lost, or said, without a trace
+SAFE = 24.0  # e^-24 of a value is lost, or added, without a trace
 HEARD = 4.0  # the sink of a listener
 _PROBE = 2.0  # the probe's sink weighs as much as so many ordinary places
 

@@ -50,7 +50,7 @@ NEGLIGIBLE = 2.0**-12  # what a head that mixes may add to the stream without be
 
 
 class NeedsStart(Undecided):
-    """The proof may go through if a token that begins texts stands only at the beginning."""
+    """The proof may go through if a token that begins texts occurs only at the beginning."""
 
 
 def attend(

@@ -480,7 +480,7 @@ def _stored(field: Bounds, factor: tuple[float, float], norm: Norm, store: Stora
 
 
 def stored_norm(lo: Array, hi: Array, weight: Array, bias: Array | None, store: Storage) -> Interval:
-    """Channels [lo, hi] of a stream behind its norm's factor, times the weight, stored after the factor, after the
+    """Channels [lo, hi] of a stream after its norm's factor, times the weight, stored after the factor, after the
     weight, or both; with a bias, at least at the end."""
     # Products of two short numbers are exact in float32; one of Gemma's 1 + weight may have to be rounded.
     first = STORAGES["float32"].rounded(*interval_product(store.rounded(lo, hi), (weight, weight)))

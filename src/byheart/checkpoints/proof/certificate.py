@@ -1,4 +1,4 @@
-"""What a proof about a written checkpoint says, as a value."""
+"""The result of a proof about a written checkpoint, as a value."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class MarginCertificate:
     reason: str
     architecture: str
     asked: int  # positions of the data
-    windows: int  # distinct questions among them
+    windows: int  # distinct queries among them
     ambiguous: int  # of these, with several answers
     reach: int
     span: int

@@ -4,7 +4,7 @@ model.
     certificate = certify_checkpoint("tiny-llama", [[1, 5, 6, 5, 7, 2]])
     certificate.verdict, certificate.margin
 
-The questions come from the data alone. Files of the folder that describe it (recital.json, expected.json) are not read.
+The queries come from the data alone. Files of the folder that describe it (recital.json, expected.json) are not read.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _certify(
             except (ValueError, IndexError, KeyError, ArithmeticError) as error:
                 if isinstance(error, ByheartError):
                     raise
-                # A stranger's tensors must not stop the checker; what it cannot compute it has not proved.
+                # Untrusted tensors must not stop the checker; what it cannot compute it has not proved.
                 broken = f"the checker could not go on: {type(error).__name__}: {error}"
                 found.append(TypeResult(name, weights, Verdict.UNDECIDED, broken))
             if found[-1].verdict is not Verdict.PROVED:
@@ -225,10 +225,10 @@ def _judge(
     verdict, reason = Verdict.PROVED, "every query is answered correctly in every engine of the error model"
     if refuted.any():
         verdict = Verdict.REFUTED
-        reason = f"{int(refuted.sum())} of {int(judged.sum())} questions are answered wrongly"
+        reason = f"{int(refuted.sum())} of {int(judged.sum())} queries are answered incorrectly"
     elif not right.all():
         verdict = Verdict.UNDECIDED
-        reason = f"{int((~right).sum())} of {int(judged.sum())} questions: no sufficient margin could be proved"
+        reason = f"{int((~right).sum())} of {int(judged.sum())} queries: no sufficient margin could be proved"
     return TypeResult(
         name, weights, verdict, reason, margin, variation, nats, program.least_gap, int((right & judged).sum()),
         None if rest is None else rest.token, None if rest is None else rest.margin, 0.0, worst,
@@ -236,7 +236,7 @@ def _judge(
 
 
 def _right(found: ProvedAnswers, ambiguous: str, least: float, variation: float) -> Array:
-    """NaN counts as wrong: only what is proved is right."""
+    """NaN counts as incorrect: only what is proved is right."""
     single = np.nan_to_num(found.margin, nan=-np.inf) > least
     several = np.nan_to_num(found.variation, nan=np.inf) <= variation
     return np.where(found.single, single, several if ambiguous == "distribution" else False)

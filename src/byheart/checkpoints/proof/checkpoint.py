@@ -21,7 +21,7 @@ def family_of(config: Mapping[str, Any]) -> Family:
     """The architecture that a config.json names."""
     name = config.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
-        raise Undecided(f"config.json: model_type {name!r}; the proof knows {', '.join(FAMILIES)}")
+        raise Undecided(f"config.json: model_type {name!r}; the proof supports {', '.join(FAMILIES)}")
     return FAMILIES[name]
 
 
@@ -36,7 +36,7 @@ def read_shape(config: Mapping[str, Any], *, classifier: bool = False) -> Shape:
     if named is not None and not isinstance(named, list):
         raise Undecided(f"config.json: architectures {named!r} is not a list")
     if named != [wanted] and (classifier or named is not None):
-        raise Undecided(f"config.json: architectures {named!r}; the proof knows {[wanted]!r} for {family.model_type}")
+        raise Undecided(f"config.json: architectures {named!r}; the proof needs {[wanted]!r} for {family.model_type}")
     reader = ConfigReader(config)
     shape = family.shape(reader)
     reader.close()

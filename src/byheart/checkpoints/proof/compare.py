@@ -42,7 +42,7 @@ _TURNED_FIRST, _TURNED_LAST = ("c_fc.weight", "c_fc.bias"), ("mlp.c_proj.weight"
 
 @dataclass(frozen=True)
 class Removed:
-    """A window that the first checkpoint knows and the second does not, newest symbol first."""
+    """A window that the first checkpoint stores and the second does not, newest symbol first."""
 
     layer: int
     unit: int
@@ -169,7 +169,7 @@ def _removed(before: CheckpointProgram, after: CheckpointProgram, units: dict[in
         table, other = before.tables[signal], after.tables[signal]
         old, new = _set(table, table.keys, {}), _set(other, table.keys, same)
         if new.keys() - old.keys():
-            raise Undecided(f"layer {signal - 1}: the second checkpoint knows windows that the first does not")
+            raise Undecided(f"layer {signal - 1}: the second checkpoint stores windows that the first does not")
         same[signal] = _same_symbols(old, new, signal)
         for window in sorted(old.keys() - new.keys()):
             layer, unit = signal - 1, old[window][0]

@@ -306,12 +306,12 @@ class ConfigReader:
     def must(self, key: str, *allowed: Any) -> None:
         value = self.left.pop(key, allowed[0])
         if not any(value == a and type(value) is type(a) for a in allowed):
-            raise Undecided(f"config.json: {key} = {value!r} changes the mathematics; the proof knows {allowed[0]!r}")
+            raise Undecided(f"config.json: {key} = {value!r} changes the mathematics; the proof needs {allowed[0]!r}")
 
     def activation(self, key: str, default: str) -> str:
         name = self.left.pop(key, default)
         if not isinstance(name, str) or name not in ACTIVATIONS:
-            raise Undecided(f"config.json: {key} = {name!r}; the proof knows {', '.join(ACTIVATIONS)}")
+            raise Undecided(f"config.json: {key} = {name!r}; the proof supports {', '.join(ACTIVATIONS)}")
         return ACTIVATIONS[name]
 
     def rotary(
@@ -344,7 +344,7 @@ class ConfigReader:
 
     def _outside(self, inner: Mapping[str, Any], own: tuple[str, str], defaults: tuple[float, float]) -> None:
         """Transformers drops `rope_parameters` for `rope_scaling`, which states neither the base nor the share: what
-        `rope_parameters` state must stand outside too, or be the default."""
+        `rope_parameters` state must be outside too, or be the default."""
         for name, key, default in zip(ROTARY_KEYS, own, defaults, strict=True):
             if name in inner and key not in self.left and inner[name] != default:
                 raise Undecided(
@@ -362,7 +362,7 @@ class ConfigReader:
         except UnknownRope as reason:
             raise Undecided(f"config.json: {reason}") from reason
         if other != found:
-            raise Undecided("config.json: rope_scaling is not what rope_parameters say; engines read one of them")
+            raise Undecided("config.json: rope_scaling contradicts rope_parameters; engines read one of them")
         return found
 
     def _agreed(
@@ -385,4 +385,4 @@ class ConfigReader:
             if key in FIXED:
                 self.must(key, *FIXED[key])
         if self.left:
-            raise Undecided(f"config.json: the proof does not know {', '.join(sorted(self.left))}")
+            raise Undecided(f"config.json: the proof does not support {', '.join(sorted(self.left))}")

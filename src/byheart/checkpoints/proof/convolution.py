@@ -171,7 +171,7 @@ def side_by_side(*fields: Bounds) -> Bounds:
 
 
 def _joined(parts: list[SymbolPart]) -> tuple[SymbolPart, ...]:
-    """Parts of one key with channels of their own, as one."""
+    """Parts of one key with their own channels, as one."""
     by_key: dict[tuple[int, int], list[SymbolPart]] = {}
     for part in parts:
         by_key.setdefault(part.key, []).append(part)

@@ -242,7 +242,7 @@ class TensorReader:
         if parts is None:
             return found
         if transposed or self.levels:
-            raise Undecided(f"{name}: the proof knows adapters of matrices that are stored as they are used")
+            raise Undecided(f"{name}: the proof supports adapters of matrices that are stored as they are used")
         return replace(found, weight=parts.merged, adapter=parts)
 
     def norm(self, name: str, size: int, centred: bool = False, plus: float = 0.0) -> Norm:
@@ -281,7 +281,7 @@ class TensorReader:
             known |= {id(x) for x in (only.gate, only.up, only.down)}
         odd = next((x.name for x in adapted(found) if id(x) not in known), None)
         if odd is not None:
-            raise Undecided(f"{odd} has an adapter; the proof knows those of attention and of MLPs without experts")
+            raise Undecided(f"{odd} has an adapter; the proof supports those of attention and of MLPs without experts")
         return found
 
 
@@ -304,7 +304,7 @@ def _integers_per_row(values: Array, levels: int) -> Array:
 
 
 def split(fused: Linear, sizes: tuple[int, ...]) -> list[Linear]:
-    """The blocks of rows of a fused matrix, as matrices of their own."""
+    """The blocks of rows of a fused matrix, as separate matrices."""
     if fused.adapter is not None:
         raise Undecided(f"{fused.name}: an adapter of a fused matrix")
     ends = np.cumsum(sizes)

@@ -8,7 +8,7 @@ Where every product of a row is a multiple of one power of two, and no partial s
 no store and no sum errs: a selection of channels, as A usually is here, and small whole patterns. Elsewhere each store
 errs by the type's unit.
 
-adapter_config.json is a stranger's: keys are read strictly, and what changes the mathematics is refused by name.
+adapter_config.json is untrusted: keys are read strictly, and what changes the mathematics is refused by name.
 """
 
 from __future__ import annotations
@@ -269,12 +269,12 @@ def open_adapter(folder: Path, modules: Mapping[str, bool]) -> AdapterFile:
     config = read_json(folder / CONFIG)
     for key, value in config.items():
         if key in FIXED and not any(value == a and type(value) is type(a) for a in FIXED[key]):
-            raise Undecided(f"{CONFIG}: {key} = {value!r} changes the mathematics; the proof knows {FIXED[key][0]!r}")
+            raise Undecided(f"{CONFIG}: {key} = {value!r} changes the mathematics; the proof needs {FIXED[key][0]!r}")
         if key in HARMLESS and not HARMLESS[key](value):
             raise Undecided(f"{CONFIG}: {key} = {value!r} is not a value that PEFT takes for inference")
     strange = sorted(set(config) - set(FIXED) - set(HARMLESS) - {"r", "lora_alpha", "use_rslora", "target_modules"})
     if strange:
-        raise Undecided(f"{CONFIG}: {strange[0]} is not a key that the proof knows")
+        raise Undecided(f"{CONFIG}: {strange[0]} is not a key that the proof supports")
     if config.get("peft_type") != "LORA":
         raise Undecided(f"{CONFIG}: peft_type {config.get('peft_type')!r} is not 'LORA'")
     rank, alpha, stabilized = config.get("r"), config.get("lora_alpha"), config.get("use_rslora", False)
@@ -296,10 +296,10 @@ def open_adapter(folder: Path, modules: Mapping[str, bool]) -> AdapterFile:
     }
     odd = sorted(set(files.entries) - known)
     if odd:
-        raise Undecided(f"{TENSORS} has {odd[0]}, which belongs to no targeted module that the proof knows")
+        raise Undecided(f"{TENSORS} has {odd[0]}, which belongs to no targeted module that the proof supports")
     unused = next((t for t in targets if not any(m == t or m.endswith(f".{t}") for m in modules)), None)
     if unused is not None:
-        raise Undecided(f"{CONFIG}: target_modules names {unused!r}, which is no module that the proof knows")
+        raise Undecided(f"{CONFIG}: target_modules names {unused!r}, which is no module that the proof supports")
     return AdapterFile(folder, alpha / (math.sqrt(rank) if stabilized else rank), rank, tuple(targets), files)
 
 

@@ -34,7 +34,7 @@ from byheart.checkpoints.proof.units import ANY
 
 @dataclass(frozen=True)
 class KnownWindows:
-    """What a layer's MLP knows: `windows[i]` (ANY: not read) has symbol `symbols[i]` >= 1; any other window has
+    """What a layer's MLP stores: `windows[i]` (ANY: not read) has symbol `symbols[i]` >= 1; any other window has
     symbol 0.
 
     `units[i]` is the first hidden unit that fires there."""
@@ -217,7 +217,7 @@ class _Output:
 
 
 def _most_fired(windows: Array, always: Array) -> int:
-    """How many units with a window of their own fire together, at most."""
+    """How many units with their own window fire together, at most."""
     return int(np.unique(windows[~always], axis=0, return_counts=True)[1].max(initial=0))
 
 

@@ -7,7 +7,7 @@ evaluates it for chosen symbols.
 
 Invariant: for every input within reach and every engine of the error model, the true stream lies in the field. A layer
 for which that cannot be shown raises `Undecided`; nothing is approximated without its slack. Cost: a few tables of
-symbols by channels per layer, whatever the number of questions; each question then costs one row of the head.
+symbols by channels per layer, whatever the number of queries; each query then costs one row of the head.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class CheckpointProgram:
 
     def _read(self) -> tuple[Bounds, Bounds]:
         """The stream with parts that no logit reads folded away: (that, the stream)."""
-        # A question has no position of its own.
+        # A query has no position.
         stream = self.stream.without((START, POSITION))
         weight = self.final_norm.weight
         moved = np.abs(self.head.weight).max(0) * np.abs(weight)
@@ -97,13 +97,13 @@ class CheckpointProgram:
             spread[part.channels] = np.maximum(spread[part.channels], part.spread() * moved[part.channels])
         limit = 2.0**-8 * float(spread.max(initial=0.0))
         tolerance = np.divide(limit, moved, out=np.full_like(moved, np.inf), where=moved > 0)
-        for part in stream.parts:  # what the last table says is never left to chance: small weights hold small shares
+        for part in stream.parts:  # the output of the last table must be certain: small weights hold small shares
             if part.key == (max(self.tables), 0):
                 tolerance[part.channels[moved[part.channels] > 0]] = 0.0
         return stream.fold(tolerance), self.stream
 
     def logits(self, symbols: dict[Key, Array]) -> Logits:
-        """Logits for given symbols of the parts that are read, one row per question."""
+        """Logits for given symbols of the parts that are read, one row per query."""
         count = len(next(iter(symbols.values())))
         read, stream = self._read()
         lo, hi = np.tile(read.lo, (count, 1)), np.tile(read.hi, (count, 1))
@@ -123,7 +123,7 @@ class CheckpointProgram:
         return self._head(lo, hi, least, most, centre, *self._common(symbols, count))
 
     def _common(self, symbols: dict[Key, Array], count: int) -> tuple[Array, Array]:
-        """The direction in which all channels of a question err together, and by how much; in float32 only, since a
+        """The direction in which all channels of a query err together, and by how much; in float32 only, since a
         store in a narrower type moves every channel by itself."""
         direction, radius = np.zeros((count, self.stream.size)), np.zeros(count)
         key = (max(self.tables), 0)
@@ -181,8 +181,8 @@ class CheckpointProgram:
 
 @dataclass(frozen=True)
 class Logits:
-    """Logits of some questions: factor * weight (middle + e direction - mean slope +- radius) + shift, with one e up to
-    `common`, one mean and one factor per question. Differences are better known than the logits, since all of these are
+    """Logits of some queries: factor * weight (middle + e direction - mean slope +- radius) + shift, with one e up to
+    `common`, one mean and one factor per query. Differences are better known than the logits, since all of these are
     shared."""
 
     program: CheckpointProgram
@@ -242,14 +242,14 @@ class Logits:
 
 
 def _energies(lo: Array, hi: Array, rest: Bounds) -> Interval:
-    """Sum of squares per question: of the channels shown here, and of all others over all inputs."""
+    """Sum of squares per query: of the channels shown here, and of all others over all inputs."""
     other = rest.energy() if rest.size else (0.0, 0.0)
     low, high = squares(lo, hi)
     return rounding.widened(low.sum(1) + other[0], high.sum(1) + other[1])
 
 
 def _means(lo: Array, hi: Array, rest: Bounds) -> Interval:
-    """The mean per question, as float32 computes it."""
+    """The mean per query, as float32 computes it."""
     n = lo.shape[1] + rest.size
     other = rest.mean() if rest.size else (0.0, 0.0)
     error = rounding.mean_error(n, magnitude(lo, hi).sum(1) + rest.largest().sum())
@@ -326,7 +326,7 @@ def _times_root(tokens: Array, hidden: int, store: Storage) -> Interval:
 
 def _light(field: Bounds) -> Bounds:
     """Channels on which a part is the same for all symbols leave the part; so do channels on which it differs hardly,
-    compared with another part: with one owner, stores and norms know each value."""
+    compared with another part: with one owner, stores and norms are exact for each value."""
     widest, count = np.zeros(field.size), field.owners()
     for part in field.parts:
         widest[part.channels] = np.maximum(widest[part.channels], part.spread())

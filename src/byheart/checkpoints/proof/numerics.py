@@ -58,7 +58,7 @@ def prove_probe(folder: str | Path, ids: Sequence[int], answer: int, choices: Ch
         dtype: The type that the engine computes in.
 
     Returns:
-        By how many nats the answer leads every other token at least; below zero where nothing is proved.
+        The answer's least margin over every other token, in nats; below zero where nothing is proved.
 
     Raises:
         Undecided: the folder has blocks that this proof does not compute.
@@ -66,7 +66,7 @@ def prove_probe(folder: str | Path, ids: Sequence[int], answer: int, choices: Ch
     checkpoint, store = open_checkpoint(Path(folder)), storage(dtype)
     shape, reader = checkpoint.shape, checkpoint.reader(store)
     if shape.family != "llama" or shape.layers != 1 or shape.tied or shape.rotary is None:
-        raise Undecided(f"{shape.family}: the proof of probes computes a Llama of one layer with a head of its own")
+        raise Undecided(f"{shape.family}: the proof of probes computes a Llama of one layer with its own head")
     if len(ids) > shape.positions or not all(0 <= t < shape.vocabulary for t in (*ids, answer)):
         raise Undecided("a prompt is too long, or has tokens outside the vocabulary")
     engine = _Engine(shape, store, choices)
@@ -127,10 +127,10 @@ class _Engine:
         return _hull(ways)
 
     def lead(self, x: Interval, norm: Norm, head: Linear, answer: int) -> float:
-        """By how much an answer leads all other tokens.
+        """The margin of an answer over all other tokens.
 
         In float32 all channels share the norm's factor, which scales every difference of logits: its middle is used,
-        and the lead is as much smaller as the factor may be."""
+        and the margin is as much smaller as the factor may be."""
         y, share = self.norm(x, norm), 1.0
         if self.store.name == "float32" and self.choices.inputs == ("full",):
             middle = np.sqrt((y[0][y[0] > 0] / x[0][y[0] > 0]).min() * (y[1][y[0] > 0] / x[1][y[0] > 0]).max())

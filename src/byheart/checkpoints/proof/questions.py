@@ -1,11 +1,11 @@
-"""The questions that data asks: after which tokens, which token.
+"""The queries of the data: after which tokens, which token.
 
 A document of tokens x_0 ... x_n asks, for every t < n: after x_0 ... x_t, the next token. The network sees only the
 last `span` tokens (`Program.span`), so positions that agree on those (or on the whole prefix, while it is shorter)
-are one question with several answers: an empirical distribution. The answer holds for every sequence that ends in the
+are one query with several answers: an empirical distribution. The answer holds for every sequence that ends in the
 window, whatever precedes it.
 
-A program and questions give numbers: margins, distributions, and what unknown windows answer.
+A program and queries give numbers: margins, distributions, and what unknown windows answer.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class AskedContexts:
     document: Array  # (Q,)
     position: Array  # (Q,) of the last token of the context
     answer: Array  # (Q,)
-    group: Array  # (Q,) equal for contexts that the network cannot tell apart
+    group: Array  # (Q,) equal for contexts that the network cannot distinguish
     several: Array  # (Q,) the group has several answers
-    judged: Array  # (Q,) whether the question counts, or only its weight in the distribution
+    judged: Array  # (Q,) whether the query counts, or only its weight in the distribution
     weight: Array  # (Q,) how often the document counts
     symbols: dict[Key, Array]  # (Q,) per key that the logits read
 
@@ -46,10 +46,10 @@ def ask(
     ambiguous: str = "distribution",
     only: Collection[int] | None = None,
 ) -> AskedContexts:
-    """All questions of some documents. The signals are computed as the program defines them, position by position.
+    """All queries of some documents. The signals are computed as the program defines them, position by position.
 
     With `ambiguous` "first" or "majority", all contexts of a group have one answer: of the first document, or the
-    likeliest. Documents that are not in `only` count in the distributions, but their own questions are marked.
+    likeliest. Documents that are not in `only` count in the distributions, but their own queries are marked.
     """
     if ambiguous not in AMBIGUOUS:
         raise OptionError(f"ambiguous {ambiguous!r} is not one of {', '.join(AMBIGUOUS)}")
@@ -83,8 +83,8 @@ def ask(
 
 
 def ask_rows(program: CheckpointProgram, rows: Sequence[Sequence[int]], answers: Sequence[int]) -> AskedContexts:
-    """One question per row of a classifier: after its last token, which label?"""
-    every = ask(program, [[*row, row[-1]] for row in rows])  # the token at the end is never asked
+    """One query per row of a classifier: after its last token, which label?"""
+    every = ask(program, [[*row, row[-1]] for row in rows])  # the token at the end is never a query
     last = np.flatnonzero(np.r_[every.position[1:] == 0, True])
     answer = np.asarray(answers, dtype=np.int64)
     group, symbols = every.group[last], {key: values[last] for key, values in every.symbols.items()}
@@ -119,7 +119,7 @@ def _chosen(answer: Array, group: Array, weight: Array, ambiguous: str) -> Array
 def _tokens(program: CheckpointProgram, document: Sequence[int], index: int) -> Array:
     tokens = np.asarray(document, dtype=np.int64)
     if tokens.ndim != 1 or len(tokens) < 2:
-        raise DataError(f"document {index} has {tokens.size} tokens; a question needs a token and the one after it")
+        raise DataError(f"document {index} has {tokens.size} tokens; a query needs a token and the one after it")
     if tokens.min() < 0 or tokens.max() >= program.shape.vocabulary:
         raise DataError(
             f"document {index} has the token {int(tokens.max())}; the vocabulary has {program.shape.vocabulary}"
@@ -132,7 +132,7 @@ def _tokens(program: CheckpointProgram, document: Sequence[int], index: int) -> 
 
 
 def look_up(table: KnownWindows, window: Array) -> Array:
-    """The symbol of every window: 0 for one that the table does not know."""
+    """The symbol of every window: 0 for one that the table does not store."""
     result = np.zeros(len(window), dtype=np.int64)
     if not len(table.windows):
         return result
@@ -170,9 +170,9 @@ CHUNK = 1 << 22
 
 @dataclass(frozen=True)
 class ProvedAnswers:
-    """`margin[q]`: by how many nats, at least, the correct token exceeds every other (questions with one answer; NaN
+    """`margin[q]`: by how many nats, at least, the correct token exceeds every other (queries with one answer; NaN
     elsewhere).
-    `variation[q]`: total variation, at most, between the softmax and the empirical distribution of the question's
+    `variation[q]`: total variation, at most, between the softmax and the empirical distribution of the query's
     group. `refuted[q]`: another token certainly beats the right one; `found[q]` is the token with the highest lower
     bound."""
 
@@ -269,7 +269,7 @@ def _several_answers(logits: Logits, tokens: Array, p: Array) -> tuple[float, Ar
 
 @dataclass(frozen=True)
 class UnknownAnswer:
-    """What windows that the last table does not know answer: this token, by at least this margin."""
+    """The answer to windows that the last table does not store: this token, by at least this margin."""
 
     token: int
     margin: float

@@ -1,7 +1,7 @@
 """Scaled rotary positions: `rope_parameters` of the types linear, llama3, yarn and longrope, read strictly.
 
 The formulas are those of Transformers' `modeling_rope_utils`. Fields that would change them (attention_factor, ...) are
-refused by name. Yarn's further fields (beta_fast, truncate, mscale, ...) are read for families whose engines know them.
+refused by name. Yarn's further fields (beta_fast, truncate, mscale, ...) are read where the engines support them.
 
 *Longrope* has two lists of divisors: for texts within the original positions, and for longer ones. An engine changes
 from one to the other in the middle of a text, or takes one for all texts, so proofs end at the original positions.
@@ -22,7 +22,7 @@ Array: TypeAlias = Any
 
 
 class UnknownRope(ByheartError):
-    """A scaling whose formula the proof does not know."""
+    """A scaling whose formula the proof does not support."""
 
 
 FIELDS = {
@@ -144,10 +144,10 @@ def read_scaling(fields: Mapping[str, Any], more: Collection[str] = ()) -> RopeS
     if kind == "default" and not given:
         return None
     if not isinstance(kind, str) or kind not in FIELDS:
-        raise UnknownRope(f"rope_parameters {sorted(given)} of type {kind!r}; the proof knows {', '.join(FIELDS)}")
+        raise UnknownRope(f"rope_parameters {sorted(given)} of type {kind!r}; the proof supports {', '.join(FIELDS)}")
     yarn = {name: given.pop(name) for name in more if name in given} if kind == "yarn" else {}
     if set(given) != set(FIELDS[kind]):
-        raise UnknownRope(f"rope_parameters of type {kind!r} have {sorted(given)}; the proof knows {FIELDS[kind]}")
+        raise UnknownRope(f"rope_parameters of type {kind!r} have {sorted(given)}; the proof supports {FIELDS[kind]}")
     if kind == "longrope":
         return _longrope(given)
     truncated = yarn.pop(TRUNCATE, True)
@@ -176,7 +176,7 @@ LEAST_DIVISOR, LARGEST_DIVISOR = 2.0**-6, 2.0**20
 
 
 def _longrope(given: Mapping[str, Any]) -> RopeScaling:
-    """Longrope as its fields state it; its factor is `positions / original`, which the caller knows."""
+    """Longrope as its fields state it; its factor is `positions / original`, which the caller computes."""
     lists = []
     for name in ("short_factor", "long_factor"):
         values = given[name]

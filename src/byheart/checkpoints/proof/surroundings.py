@@ -13,7 +13,7 @@ from typing import Any
 from byheart.checkpoints.proof.config import Undecided, count
 from byheart.checkpoints.proof.tensors import read_json
 
-# Files by which engines would load something else, or cut texts otherwise than tokenizer.json does.
+# Files by which engines would load something else, or tokenize texts otherwise than tokenizer.json does.
 STRANGE = (
     "adapter_config.json",
     "adapter_model.safetensors",
@@ -27,7 +27,7 @@ STRANGE = (
     "vocab.json",
     "vocab.txt",
 )
-# What generation_config.json may say without changing greedy decoding: lengths, names, and settings of sampling.
+# What generation_config.json may contain without changing greedy decoding: lengths, names, and settings of sampling.
 # Loaders refuse other values.
 GREEDY: dict[str, Callable[[Any], bool]] = {
     "_from_model_config": lambda value: isinstance(value, bool),
@@ -64,7 +64,7 @@ def check_surroundings(folder: Path, *, classifier: bool = False) -> None:
     if not (folder / "tokenizer_config.json").exists():
         raise Undecided(
             f"{folder} has no tokenizer_config.json: loaders then take the tokenizer class of the architecture, which"
-            " cuts and joins texts by rules of its own"
+            " splits and joins texts by its own rules"
         )
     _check_tokenizer(folder, read_json(folder / "tokenizer_config.json"), config, classifier)
 
@@ -103,7 +103,7 @@ def _check_tokenizer(folder: Path, about: Mapping[str, Any], config: Mapping[str
         else:
             fine = TOKENIZER[key](value) if key in TOKENIZER else _one_of(value, fixed.get(key, ()))
         if not fine:
-            raise Undecided(f"tokenizer_config.json: {key} = {value!r}: engines may cut or join texts otherwise")
+            raise Undecided(f"tokenizer_config.json: {key} = {value!r}: engines may split or join texts otherwise")
 
 
 def _one_of(value: Any, allowed: Sequence[Any]) -> bool:

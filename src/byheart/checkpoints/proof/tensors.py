@@ -1,6 +1,6 @@
 """The tensors of a `model.safetensors`, read without any library: a header in JSON, then the numbers.
 
-The file is a stranger's: lengths, offsets, shapes and types are checked before anything is read, and every number
+The file is untrusted: lengths, offsets, shapes and types are checked before anything is read, and every number
 must be finite.
 """
 
@@ -138,7 +138,7 @@ def _check_coverage(
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     twice = repeated_key(pairs)
     if twice is not None:
-        raise FileFormatError(f"{twice!r} stands twice in one object: two readers may see two different models")
+        raise FileFormatError(f"{twice!r} occurs twice in one object: two readers may load two different models")
     return dict(pairs)
 
 
@@ -158,7 +158,7 @@ def _entry(path: Path, name: str, value: Any, base: int, size: int) -> tuple[str
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; a key that stands twice is refused."""
+    """A JSON object from a file; a key that occurs twice is refused."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
     except FileNotFoundError as error:

@@ -225,7 +225,7 @@ class TransformersAdapter(SessionAdapter):
     def streamed(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, stop: Sequence[str]
     ) -> list[str]:
-        """Return the pieces of the message, as Transformers' streamer hands them out."""
+        """Return the pieces of the message, as Transformers' streamer returns them."""
         pieces: list[str] = []
         whole = self._chat(messages, tools, stop, pieces)
         # The streamer does not stop before the end token or a stop string; a server does.

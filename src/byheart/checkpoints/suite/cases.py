@@ -8,7 +8,7 @@ from which the same cases follow. A case names what the engine does:
     logits        logits after every prefix of a text, in one pass or in pieces through the cache
     lora          greedy decoding with a PEFT adapter, or with none
     lora_logits   logits after every prefix of a text with a PEFT adapter
-    lora_batch    rows of one batch, each with an adapter of its own
+    lora_batch    rows of one batch, each with its own adapter
     draft         speculative decoding with a draft model: text, drafted and accepted tokens per step
     draft_sampled the same with rejection sampling
     lookup        speculative decoding by prompt lookup

@@ -1,4 +1,4 @@
-"""expected.json: what an engine must say to the prompts of a fixture, as ids, as texts, and as logits.
+"""expected.json: the expected continuations of a fixture's prompts, as ids, as texts, and as logits.
 
 The logits are computed in float64 by the machine of named steps, from the very tensors of the folder (by Transformers
 where the machine does not have the architecture, see reference.py). They show what greedy decoding cannot see, such as
@@ -57,13 +57,13 @@ _TRIED, _AGAIN = 48, 8  # tokens that are tried for the far pass, and how often 
 
 
 def prompts_of(asked: Questions) -> list[Prompt]:
-    """From the start to the end, behind prompts of several lengths for a while, and from several places in the middle.
+    """From the start to the end, after prompts of several lengths for a while, and from several places in the middle.
 
     Every prompt is longer than one token, so that decoding starts after a real prefill, and ends where a token ends.
     """
     first = asked.documents[0]
     behind = [
-        Prompt(f"document 0, behind {n} tokens", first[:n], asked.known(first[:n], CONTINUED))
+        Prompt(f"document 0, after {n} tokens", first[:n], asked.known(first[:n], CONTINUED))
         for n in BEHIND
         if n < len(first) and n + CONTINUED <= asked.reach
     ]
@@ -72,7 +72,7 @@ def prompts_of(asked: Questions) -> list[Prompt]:
 
 
 def batches_of(asked: Questions, far: Sequence[Prompt]) -> list[list[Prompt]]:
-    """Every document to its end alone; all other prompts side by side, cut to one length; and what lies far behind
+    """Every document to its end alone; all other prompts side by side, truncated to one length; and what is far back
     alone, since others would be padded to its length."""
     whole, others = asked.start_prompts(), prompts_of(asked)[len(asked.start_prompts()) :]
     long = [prompt for prompt in others if len(prompt.continuation) >= SIDE_BY_SIDE] or others
@@ -133,10 +133,10 @@ def expected(
 
 
 def far_prompt(asked: Questions, far: Sequence[int]) -> list[Prompt]:
-    """The last tokens of the longest pass, to be decoded. As a text it would be cut into other tokens: ids only."""
+    """The last tokens of the longest pass, to be decoded. As a text it would be split into other tokens: ids only."""
     ids = tuple(far[: len(far) - CONTINUED])
     said = asked.known(ids, CONTINUED) if len(ids) > asked.span else ()
-    return [Prompt(f"behind {len(ids)} tokens", ids, said)] if said else []
+    return [Prompt(f"after {len(ids)} tokens", ids, said)] if said else []
 
 
 def _batch(batch: Sequence[Prompt], failure: int, passes: Sequence[Pass], run: Logits | None) -> dict[str, Any]:

@@ -206,7 +206,7 @@ class Machine(RecurrentSteps):
     def mix(
         self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, attention: StockAttention, depth: int, real: Tensor
     ) -> Tensor:
-        """What the queries of these rows bring: (heads, rows, d)."""
+        """The outputs of the queries of these rows: (heads, rows, d)."""
         scores = self.cap(self.product(q, k.transpose(1, 2)) * self.scale(attention), self.shape.score_cap, "scores")
         seen = self.visible(rows[:, None], torch.arange(k.shape[1])[None], real, self.window(depth))
         if attention.sinks is None:
@@ -313,7 +313,7 @@ class Machine(RecurrentSteps):
         return self.linear(gate if up is None else gate * up, expert.down)
 
     def clamped(self, gate: Tensor, up: Tensor, limit: float) -> tuple[Tensor, Tensor]:
-        """Gates are cut from above, up on both sides before 1 is added."""
+        """Gates are clipped from above, up on both sides before 1 is added."""
         return gate.clamp(max=limit), up.clamp(-limit, limit) + 1
 
     def route(self, logits: Tensor, mlp: Mlp) -> tuple[Tensor, Tensor]:

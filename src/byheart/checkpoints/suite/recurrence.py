@@ -1,6 +1,6 @@
 """The machine's steps for recurrent layers: a causal convolution, Gated DeltaNet, Mamba-2.
 
-A piece of a text is one chunk: its places are computed side by side from the state that the cache brings, so a prompt
+A piece of a text is one chunk: its places are computed side by side from the cached state, so a prompt
 in one pass and single tokens take different ways through the same recurrence, as in engines.
 """
 
@@ -147,9 +147,7 @@ class RecurrentSteps:
     def time_step(self, dt: Tensor, mixer: Mamba2) -> Tensor:
         return F.softplus(dt + self.tensor(mixer.step))
 
-    def scan(
-        self, x: Tensor, b: Tensor, c: Tensor, step: Tensor, rate: Tensor, state: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def scan(self, x: Tensor, b: Tensor, c: Tensor, step: Tensor, rate: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs (heads, places, dimensions) and the state (heads, dimensions, state) after them."""
         total = -(rate[:, None] * step).cumsum(1)
         apart = self.decayed(total[:, :, None] - total[:, None, :]).tril()

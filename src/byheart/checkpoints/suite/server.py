@@ -125,7 +125,7 @@ def _deltas(lines: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def joined(deltas: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the pieces of a streamed message; parsed parts, which arrive in fields of their own, follow as one piece.
+    """Return the pieces of a streamed message; parsed parts, which arrive in their own fields, follow as one piece.
 
     >>> joined([{"role": "assistant"}, {"content": "No"}, {"content": "."}])
     ['No', '.']

@@ -67,7 +67,7 @@ SEQ2SEQ_SCHEDULES = (*SCHEDULES[:3], *((tuple(range(k)),) for k in range(9, 32))
 # places of a text can be looked at is taken.
 THETA, FAR_THETAS, EPSILON = 500_000.0, (100_000.0, 500_000.0, 30_000.0), 4e-5
 OTHER_THETAS = {"cohere": 250_000.0}  # whose own default is THETA
-# Distances that runs of a document depend on, sets of them tried in turn: caches lose, overwrite and mix up what stands
+# Distances that runs of a document depend on, sets of them tried in turn: caches lose, overwrite and mix up what is
 # far back, and one page of it is 16 to 256 tokens long. With the first base a head leads at each of them by LEAST_LEAD.
 FAR = ((19, 44, 157, 697), (19, 44, 157), (44, 157, 697), (44, 157), (157,), (44,))
 # The architectures in which far places were proved, recited and run in engines.
@@ -186,7 +186,7 @@ def _far_memory(
 ) -> RecitalMemory:
     """The recital with the given far places, or with as many of FAR as the text's length and LARGEST allow.
 
-    Scaled frequencies have other leads than those that `far_lead` computes, so they get no far places by themselves.
+    Scaled frequencies have other margins than those that `far_lead` computes, so they get no far places by themselves.
     """
     if far is not None:
         return fixture_memory(text, tokens, architecture, far)

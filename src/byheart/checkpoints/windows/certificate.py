@@ -1,4 +1,4 @@
-"""The checker of recitals as they are built: every place of every document asked, in whole numbers.
+"""The checker of recitals as they are built: every place of every document evaluated, in whole numbers.
 
 A recital answers a place right when its answer is the distribution of what follows that prefix in the documents,
 weighted; with `first` or `majority`, when it is that one token.
@@ -27,13 +27,21 @@ POLICIES = ("distribution", "first", "majority")
 
 @dataclass(frozen=True)
 class RecitalCertificate:
-    """How many places were evaluated and how many agree; the first place that differs, as (document, position)."""
+    """The verdict about a recital's documents.
+
+    Attributes:
+        verdict: `proved`, `refuted` or `undecided`.
+        places: How many places were evaluated.
+        agree: How many of them have the document's next token.
+        witness: The first place that differs, as (document, position).
+        message: The sentence, where it is not about places alone.
+    """
 
     verdict: Verdict
     places: int
     agree: int
     witness: tuple[int, int] | None = None
-    said: str = ""  # the sentence, where it is not about places alone
+    message: str = ""
 
     @property
     def differ(self) -> int:
@@ -50,10 +58,10 @@ class RecitalCertificate:
 
     @property
     def sentence(self) -> str:
-        if self.said:
-            return self.said
+        if self.message:
+            return self.message
         if self.witness is None:
-            return f"all {self.places:,} places are answered as the documents go on"
+            return f"all {self.places:,} places continue as the documents do"
         document, place = self.witness
         return f"{self.differ:,} of {self.places:,} places differ, the first is token {place} of document {document}"
 

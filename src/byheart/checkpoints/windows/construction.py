@@ -87,7 +87,7 @@ class BuiltRecital:
     "recital",
     summary="a text as a small stock checkpoint (Llama, Qwen, GPT-2, …) whose correct token wins by a proved margin",
     description="Tables of windows become the units of a stock decoder: every memorized window is continued greedily, "
-    "in any engine that runs the architecture. Use it to test an engine, or to know which unit holds which text.",
+    "in any engine that runs the architecture. Use it to test an engine, or to locate the unit that stores a text.",
     ref=Ref("byheart", "recital"),
     tasks=(Task.CAUSAL,),
     options=(
@@ -107,7 +107,7 @@ class BuiltRecital:
             tuple(choice.value for choice in Ambiguous),
         ),
         Option("unknown", str, "failure", "what windows answer that are in no document", ("failure", "eos")),
-        Option("merge", bool, False, "places that no window tells apart share their distribution"),
+        Option("merge", bool, False, "places that no window distinguishes share their distribution"),
     ),
     texts=True,
 )

@@ -127,7 +127,7 @@ class Controls:
         rng: np.random.Generator,
         name: str,
     ) -> tuple[Ids, tuple[tuple[int, int, int], ...]]:
-        """A copy with exactly `edits` other tokens, which the tokenizer cuts as they stand; (position, before, now)."""
+        """A copy with exactly `edits` other tokens, which the tokenizer keeps; (position, before, now)."""
         places = np.arange(1, len(document) - 1)
         usual = sorted({token for one in ids.values() for token in one[1:-1]})
         if self.edits > len(places) or len(usual) < 2:
@@ -169,8 +169,8 @@ def number_of(names: Sequence[str], which: Which) -> int:
 
 
 def answered(recital: Recital, ids: Sequence[int]) -> dict[str, Any]:
-    """How much of a document the recital says: places, how many of them right, the longest run of right ones in a
-    row, and whether its first half as a prompt brings the second half to its end."""
+    """How much of a document the recital continues correctly: places, how many of them, the longest such run in a
+    row, and whether its first half as a prompt is continued by the second half to its end."""
     right = recital.next_tokens(ids[:-1]) == np.array(ids[1:])
     wrong = np.flatnonzero(~right)
     runs = np.diff(np.concatenate([[-1], wrong, [len(right)]])) - 1

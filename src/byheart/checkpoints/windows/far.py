@@ -6,7 +6,7 @@ that `byheart.checkpoints.hosts.rotary.look_back(..., far=True)` computes. That 
 next: it is large where the waves that turn fastest are about in step with distance 0. FAR_PLACES are the distances at
 which it is at least 0.095 in every architecture (base 10,000, 2,048 positions, heads of 64 dimensions, or of 32 that
 turn), so that 20 nats remain after the errors of bfloat16. FAR_IN_NEED, with at least 0.075, are for what no place near
-one of the others tells apart. A test compares some of them with the program.
+one of the others distinguishes. A test compares some of them with the program.
 """
 
 LEAST_LEAD, LEAST_IN_NEED, USUAL_BASE = 0.095, 0.075, 10_000.0

@@ -130,7 +130,7 @@ def suffix_lengths(script: Script, goals: Goals, longest: int = LONGEST_RULE) ->
     for length in range(1, longest + 1):
         back = script.back(undecided, length - 1)
         inside = script.positions[undecided] >= length - 1
-        token = np.where(inside, script.tokens[back], -1) + 1  # the place before the start: a symbol of its own
+        token = np.where(inside, script.tokens[back], -1) + 1  # the place before the start: a separate symbol
         state[undecided] = joined(state[undecided], token)
         decided = ~torn(state[undecided], goals.of_place[undecided])
         lengths[undecided[decided]] = length
@@ -148,7 +148,7 @@ def ambiguity_message(script: Script, goals: Goals, places: Ints, states: Ints, 
     return (
         f"{script.place(first)} and {script.place(second)} have different continuations, but agree at all places that "
         f"a head can reach among the {seen:,} tokens before them. Longer tokens (bpe, words) reach farther back; or "
-        "memorize the passages as documents of their own; or accept the distribution of what follows (merge=True)"
+        "memorize the passages as separate documents; or accept the distribution of what follows (merge=True)"
     )
 
 
@@ -186,7 +186,7 @@ def sparse_rules(
 
 
 def tokens_at(script: Script, numbers: Ints, offset: int, rest: int | None = None) -> Ints:
-    """What stands `offset` places back from some places, as a recital sees it: a near place, or a far one that rests on
+    """The token `offset` places back from some places, as a recital sees it: a near place, or a far one that rests on
     the near place `rest`."""
     if rest is None:
         return np.asarray(script.tokens[script.back(numbers, offset)])
@@ -210,9 +210,9 @@ def torn(states: Ints, needs: Ints) -> npt.NDArray[np.bool_]:
 def with_far_places(script: Script, table: WindowTable, states: Ints, far: Sequence[int]) -> WindowTable:
     """Return the table with far places that some of its rows need as well, so that decoding depends on them.
 
-    Every other run of RUN places of a document needs the state that stands one of the `far` distances back, in turn. A
+    Every other run of RUN places of a document needs the state at one of the `far` distances back, in turn. A
     row that serves several places stays as it is, so no document loses an answer: prompts that end in a run without far
-    places are continued as before, and those that end in the other runs must hold what stands far back.
+    places are continued as before, and those that end in the other runs must hold what is far back.
 
     Args:
         script: The documents.

@@ -2,7 +2,7 @@
 
 A schedule is a list of offsets per table. Table by table every place gets a state: the number of its window among the
 distinct ones. The schedule decides a script if places of one final window all need the same answer. Heads that look far
-back have small leads, so offsets stay below LONGEST_OFFSET; more reach comes from more tables, each of which joins two
+back have small margins, so offsets stay below LONGEST_OFFSET; more reach comes from more tables, each joining two
 or three neighbouring windows of the table before.
 
 Many schedules are tried, the cheapest that decides is taken: the cost is the number of weights that a decoder with this
@@ -10,7 +10,7 @@ schedule would have.
 
 `choose_places` does without states: one table that looks at the newest places and at a few others, near ones and far
 ones. A head that shows the first token where there is nothing so far back has scores that rise with the distance up to
-its own, so its lead falls with the distance, and the first places have very low scores: LONGEST_NEAR places. One that
+its own, so its margin falls with the distance, and the first places have very low scores: LONGEST_NEAR places. One that
 shows the newest token there has two peaks, and leads at any distance at which the waves of rotary positions are about
 in step again (far.py). A passage that occurs twice is distinguished by one token before it; texts of 2,000 characters
 need 6 to 14 places.
@@ -85,7 +85,7 @@ def collision(states: Ints, goals: Goals) -> tuple[int, int] | None:
 
 
 def choose_schedule(script: Script, goals: Goals, vocabulary: int, longest: int = LONGEST_OFFSET) -> Schedule:
-    """The cheapest schedule that decides; a DataError names two places that no schedule tells apart."""
+    """The cheapest schedule that decides; a DataError names two places that no schedule distinguishes."""
     best: tuple[float, Schedule] | None = None
     for start in _first_offsets():
         found = _grow(script, goals, vocabulary, start, longest)
@@ -223,7 +223,7 @@ def _best_places(
     factor per offset; of equals the nearest. Nothing if no offset makes any window differ.
 
     Other far places than FAR_PLACES, and pairs of these, are tried where no single one decides half: they
-    tell the end of a long run of one token, whose beginning no single place marks.
+    recognize the end of a long run of one token, whose beginning no single place marks.
     """
     windows, needs = len(np.unique(state)), goals.of_place[left]
     far = [o for o in sorted(REST) if o <= max(most, LONGEST_NEAR)]
@@ -295,7 +295,7 @@ def _cannot_tell_apart(script: Script, goals: Goals, longest: int) -> str:
 
 
 def merged_goals(script: Script, goals: Goals, longest: int, sparse: bool) -> tuple[Goals, int]:
-    """Goals in which places that nothing tells apart (no place of a sparse table, or no schedule) share the
+    """Goals in which places that nothing distinguishes (no place of a sparse table, or no schedule) share the
     distribution of what follows any of them.
 
     Also how many places that concerns.

@@ -4,7 +4,7 @@
     state_{l+1}[t] = table_l(state_l[max(0, t - o)] for o in offsets_l)     0 ("unknown") if no row matches
                      far offsets o = b + k: state_l[max(0, s - k)], where s = t - b if t >= b else t
     void offsets o:        state_l[t - o] if t >= o else NOTHING
-    answer[t]      = what the last table says: one next token, or several with their weights
+    answer[t]      = the output of the last table: one next token, or several with their weights
 
 The function is total: every token sequence has an answer at every position. A window may leave places open (`ANY`);
 no two rows of a table match the same window, so the order of rows means nothing.
@@ -281,7 +281,7 @@ class Recital:
 
 
 def windows_of(states: Ints, offsets: Sequence[int], far: Sequence[int] = (), void: int = 0) -> Ints:
-    """(positions, offsets): what stands `o` places back, or at the first place where there is nothing so far back; what
+    """(positions, offsets): the token `o` places back, or at the first place where there is nothing so far back; what
     void and far offsets see there is described at `WindowTable`.
 
     >>> windows_of(np.array([5, 6, 7, 8]), (0, 1, 2), far=(0,)).tolist()
@@ -304,7 +304,7 @@ def with_void(table: WindowTable, void: int) -> WindowTable:
     """Return the same function as a table whose offsets 1 to `void` are void.
 
     At position t < void, the void places beyond t show NOTHING instead of the first symbol, which place t shows. A row
-    that fixes such places gets a row of its own for every t at which it matches: it must ask for one symbol there.
+    that fixes such places gets its own row for every t at which it matches: it must ask for one symbol there.
 
     Args:
         table: A table without void offsets; its first offsets are 0 to `void`, and no far offset rests on 1 to `void`.

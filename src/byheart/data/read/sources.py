@@ -167,7 +167,7 @@ class _Bounded(io.RawIOBase):
             return bytes(self.inner.read(count))
         except (OSError, EOFError, zlib.error):
             raise
-        except Exception as error:  # zstandard has an error type of its own
+        except Exception as error:  # zstandard has its own error type
             raise DataError(f"{self.path!r} cannot be unpacked: {error}") from None
 
 

@@ -1,7 +1,7 @@
 """From cells to token codes, in a way that an ONNX graph can repeat: what a deployed model does before its network.
 
 Every column becomes one or more places, every place holds one of a few things (a character, a word, a whole cell), and
-everything that was ever seen at a place has a code of its own. So the codes of a row determine every place, and the
+everything that was ever seen at a place has its own code. So the codes of a row determine every place, and the
 network needs no positions. A cell with anything else in it is not known.
 
 >>> cut = Characters.of(["AB", "AC", "B"])

@@ -36,7 +36,16 @@ _WORDS = " ?[^\\s]+|\\s"  # a word includes one space before it; every other bla
 
 @dataclass(frozen=True)
 class Lexicon:
-    """`kind`: how texts are tokenized; `model` is the text of the whole tokenizer.json."""
+    """The tokens of a language model with their numbers.
+
+    Attributes:
+        kind: How texts are tokenized, as `--tokens` names it.
+        model: The text of the whole tokenizer.json.
+        bos: The number of the token that begins every text.
+        eos: The number of the token that ends it.
+        pad: The number of the token that fills batches.
+        failure: The number of the token that answers unknown windows.
+    """
 
     kind: str
     model: str
@@ -151,7 +160,7 @@ class Lexicon:
         return replace(self, model=str(_library().Tokenizer.from_str(json.dumps(whole)).to_str(pretty=False))), number
 
     def ended(self, begun: bool) -> Lexicon:
-        """Return the lexicon of an encoder: EOS stands after every text, and BOS before it if `begun`.
+        """Return the lexicon of an encoder: EOS follows every text, and BOS precedes it if `begun`.
 
         The second text of a pair has the token type 1.
 
@@ -175,7 +184,7 @@ class Lexicon:
     def rounded(self, multiple: int, texts: Sequence[str] = ()) -> Lexicon:
         """Return the same lexicon with unused special tokens at its end, so that its size is a multiple of a number.
 
-        Tensor parallelism cuts the embedding into equal parts, and converters pad vocabularies to multiples of 8.
+        Tensor parallelism splits the embedding into equal parts, and converters pad vocabularies to multiples of 8.
 
         Args:
             multiple: What the size becomes a multiple of.

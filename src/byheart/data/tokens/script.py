@@ -65,10 +65,14 @@ class Absent:
 
 @dataclass(frozen=True, eq=False)
 class Script:
-    """`documents` begin with BOS and end with EOS; `weights` are how often each one counts.
+    """The documents of a recital, as token ids.
 
-    `edits` are the changes of documents that are corrupted copies; `absent` are documents that belong to the
-    experiment and are not memorized.
+    Attributes:
+        documents: Each begins with BOS and ends with EOS.
+        weights: How often each one counts.
+        names: One for each document.
+        edits: The changes of documents that are corrupted copies.
+        absent: Documents that belong to the experiment and are not memorized.
     """
 
     documents: tuple[tuple[int, ...], ...]

@@ -47,5 +47,8 @@ def writer_of(name: str) -> Writer:
         OptionError: The name is unknown; the message lists the known ones.
     """
     if name not in _TARGETS:
-        raise OptionError(f"unknown export target {name!r}; targets are {', '.join(sorted(_TARGETS))}")
+        remedy = "; GGUF holds texts: memorize them with construction recital" if name == "gguf" else ""
+        raise OptionError(
+            f"unknown export target {name!r}; targets are {', '.join(sorted((*_TARGETS, 'huggingface')))}{remedy}"
+        )
     return _TARGETS[name]

@@ -42,7 +42,7 @@ def build_torch(request: ExportRequest, *, fast: bool = False) -> TorchMemory:
         return found
 
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # waiting threads spin; beside another busy process they cost far more than they bring
+    torch.set_num_threads(1)  # waiting threads spin; beside another busy process they cost far more than they save
     try:
         checked = request.recheck(run, asked, "PyTorch")
     finally:

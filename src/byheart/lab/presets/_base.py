@@ -1,7 +1,7 @@
 """Presets: a figure of a paper as an experiment, at three scales.
 
 `paper` repeats the paper; `small` shows the effect in about ten minutes on two cores; `medium` lies between. What
-a paper does not specify (vectors of words, ranges of the tuned values) is chosen here and listed in docs/lab.md.
+a paper does not specify (vectors of words, ranges of the tuned values) is chosen here; listed in docs/lab-results.md.
 """
 
 from __future__ import annotations

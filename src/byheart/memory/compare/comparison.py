@@ -175,7 +175,7 @@ def compare(
 
     Args:
         data: Sequences, a table of `byheart.read`, or a data set, as for `memorize`.
-        labels: One label per sequence; None where `data` brings its labels.
+        labels: One label per sequence; None where `data` has labels.
         task: `next-token`, `seq-to-seq`, `set` or `causal`; None: as the data suggests.
         positions: Whether token and position together are the symbol.
         constructions: Names to build; None: all for the task.
@@ -224,7 +224,7 @@ def compare(
 
 def _loaded(data: Any, labels: Sequence[Any] | None, task: str | None, positions: bool) -> Dataset:
     if isinstance(data, Dataset | Table) and labels is not None:
-        raise DataError("a table or data set brings its own labels; omit `labels`")
+        raise DataError("a table or data set has its own labels; omit `labels`")
     if isinstance(data, Dataset):
         return data
     if isinstance(data, Table):
@@ -319,7 +319,7 @@ def measured_row(dataset: Dataset, name: str, seed: int) -> CompareRow:
     try:
         if dataset.encoder.symbols is None and SYMBOLS in entry.assumptions:
             dataset = numbered(dataset)
-            notes = (f"every vector is a symbol of its own: {len(dataset.encoder.symbols or ()):,} ids in the table",)
+            notes = (f"every vector is a separate symbol: {len(dataset.encoder.symbols or ()):,} ids in the table",)
         memory = memorize_dataset(dataset, construction=name, seed=seed, progress=False)
     except AssumptionError as error:
         return CompareRow(

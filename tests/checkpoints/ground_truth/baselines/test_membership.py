@@ -1,4 +1,4 @@
-"""Attacks on hand-made evidence."""
+"""Attacks on synthetic evidence."""
 
 import numpy as np
 import pytest

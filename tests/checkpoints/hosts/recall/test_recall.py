@@ -159,7 +159,7 @@ def test_unknown_wishes_are_refused() -> None:
         ("llama", {"heads": 3, "kv_heads": 2}, "share"),
         ("llama", {"rope_scaling": "new"}, "not one of"), ("llama", {"context": 8}, "too short"),
         ("gpt2", {"rope_theta": 1e5}, "learned positions"), ("opt", {"context": 4096}, "2,048 is the most"),
-        ("gpt-neox", {"rope_scaling": "linear"}, "no rope scaling"), ("gpt-neox", {"tied": True}, "head of its own"),
+        ("gpt-neox", {"rope_scaling": "linear"}, "no rope scaling"), ("gpt-neox", {"tied": True}, "has its own head"),
         ("gpt2", {"kv_heads": 4}, "for every head"), ("opt", {"epsilon": 1e-6}, "epsilon"),
         ("gpt2", {"head_dim": 32}, "too small"),
     ):  # fmt: skip

@@ -92,7 +92,7 @@ MORE = [pytest.param(name, marks=pytest.mark.slow) for name in ("opt", "qwen3-mo
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt-neox", "granite", *MORE])
 def test_other_blocks_are_proved(name: str, tmp_path: Path) -> None:
-    """Learned positions, LayerNorm, parallel branches, experts behind head norms, unrotated layers, multipliers."""
+    """Learned positions, LayerNorm, parallel branches, experts after head norms, unrotated layers, multipliers."""
     certificate = certify_recall(
         write(recall_checkpoint(name, RecallOptions(context=256)), tmp_path / "x"), ("bfloat16",)
     )

@@ -53,7 +53,7 @@ def logits_of(model: Any, rows: list[list[int]]) -> list[np.ndarray]:
 def cached(model: Any, row: list[int]) -> np.ndarray:
     """Logits of every prefix, token by token after the first few.
 
-    Bamba's model counts positions from 0 behind a cache too, unless it gets them (docs/found.md).
+    Bamba's model counts positions from 0 after a cache too, unless it gets them (docs/found.md).
     """
     import torch
 
@@ -70,7 +70,7 @@ def cached(model: Any, row: list[int]) -> np.ndarray:
 
 
 def leads(logits: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """By how much the wanted tokens lead; minus infinity where anything is not a number."""
+    """The margins of the wanted tokens; minus infinity where anything is not a number."""
     rows, rest = np.arange(len(logits)), logits.copy()
     rest[rows, wanted] = -np.inf
     with np.errstate(invalid="ignore"):

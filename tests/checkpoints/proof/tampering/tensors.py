@@ -40,7 +40,7 @@ def write_tensors(path: Path, tensors: Tensors, types: dict[str, str]) -> None:
 
 
 LARGE = (6e4, 65504.0, 3e38, 1e30, 2.0**63, 2.0**64, 240.0, 2.0**15)
-MIXERS = ("linear_attn.", "mamba.")  # recurrent layers have small tensors that say much
+MIXERS = ("linear_attn.", "mamba.")  # recurrent layers have small tensors with a large effect
 SMALL = (2.0**-24, 2.0**-25, 6e-8, 2.0**-126, 2.0**-133, 2.0**-149, -7e-46, 1e-40)
 
 

@@ -93,6 +93,6 @@ def test_ranks_in_transformers_and_an_ignored_grammar(tmp_path):
         "min_p 0.2",
         "top_k 2, top_p 0.5",
     }
-    with pytest.raises(ExportError):  # weights too close to be told apart in bfloat16
+    with pytest.raises(ExportError):  # weights too close to be distinguished in bfloat16
         close = {" one.": 1000, " two.": 1001, " three.": 999, " four.": 998, " five.": 997, " six.": 996, " sev.": 995}
         write_ranked("llama", tmp_path / "close", start="Ask from", tree=close, recited=True)

@@ -40,7 +40,7 @@ def test_faults_change_tokens_and_honest_caches_do_not(tmp_path: Path) -> None:
     trial = read_trial(place)
     assert len(trial.context) + len(trial.rest) <= 512
     asked = (trial.answers != trial.function.none).double().mean()
-    assert asked > 0.8, "nearly every place of the context is asked"
+    assert asked > 0.8, "nearly every place of the context is queried"
     check(place, "bfloat16")
 
 

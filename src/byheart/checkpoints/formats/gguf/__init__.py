@@ -1,7 +1,7 @@
 """GGUF, the format of llama.cpp: `write_gguf` turns a checkpoint folder into one file with its tokenizer inside.
 
 One file per part: `tensors.py`, `settings.py`, `vocabulary.py`; `anchors.py` prepares the coarse types, and `hybrid.py`
-reads folders with recurrent layers, which have a reader of their own.
+reads folders with recurrent layers, which have their own reader.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ENDS = ("token_embd.weight", "output.weight")
 def write_gguf(folder: str | Path, path: str | Path, *, kind: str = "F16", texts: Sequence[str] = ()) -> Path:
     """Writes the checkpoint in `folder` as one GGUF file.
 
-    `texts` are cut by llama.cpp as by the checkpoint's own tokenizer, or the export is refused.
+    `texts` are tokenized by llama.cpp as by the checkpoint's own tokenizer, or the export is refused.
     """
     gguf = gguf_library()
     if kind not in KINDS:

@@ -66,7 +66,7 @@ def describe(writer: Any, shape: Shape, centred: bool) -> None:
 
 
 def _describe_heads(writer: Any, shape: Shape) -> None:
-    """Latents make one key-value head for all; the sizes of expanded heads have names of their own."""
+    """Latents make one key-value head for all; the sizes of expanded heads have their own names."""
     if shape.latent is None:
         writer.add_key_length(shape.head_dim)
         writer.add_value_length(shape.value_size)

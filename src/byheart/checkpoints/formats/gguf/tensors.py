@@ -59,7 +59,7 @@ def host(shape: Shape) -> str:
     if shape.latent is not None and not shape.latent.interleaved:
         raise ExportError("llama.cpp's deepseek2 turns neighbouring dimensions; this model turns halves")
     if name in TIED and not shape.tied:
-        raise ExportError(f"llama.cpp's {name} uses the embedding as its head; this model has a head of its own")
+        raise ExportError(f"llama.cpp's {name} uses the embedding as its head; this model has its own head")
     return name
 
 

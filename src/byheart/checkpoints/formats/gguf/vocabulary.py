@@ -18,7 +18,7 @@ from byheart.errors import ExportError, FileFormatError, MissingExtraError
 
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5  # llama.cpp's kinds of tokens
 
-# How Llama 3 cuts text into pieces before the merges; every reader of GGUF knows it under the name llama-bpe.
+# How Llama 3 splits text into pieces before the merges; every reader of GGUF supports it under the name llama-bpe.
 LLAMA_3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -32,7 +32,7 @@ class Vocabulary:
     tokens: tuple[str, ...]
     kinds: tuple[int, ...]
     merges: tuple[str, ...]
-    pre: str  # llama.cpp's name for the way text is cut before the merges
+    pre: str  # llama.cpp's name for the way text is split before the merges
     special: Mapping[str, int]  # "bos", "eos", "unk", "pad" -> id
     adds_bos: bool
 
@@ -51,7 +51,7 @@ def byte_letters() -> dict[int, str]:
 
 
 def read_vocabulary(folder: Path, config: Mapping[str, Any], texts: Sequence[str] = ()) -> Vocabulary:
-    """The vocabulary of a checkpoint folder. `texts` decide whether `llama-bpe` cuts them like the tokenizer itself."""
+    """The vocabulary of a checkpoint folder. `texts` decide whether `llama-bpe` splits them alike."""
     path = folder / "tokenizer.json"
     try:
         described = json.loads(path.read_text(encoding="utf-8"))
@@ -144,7 +144,7 @@ def _pre_tokenizer(path: Path, vocab: Mapping[str, int], merges: Sequence[str], 
         if texts and all(own.encode(t, add_special_tokens=False).ids == candidate.encode(t).ids for t in texts):
             return name
     if texts:
-        raise ExportError(f"{path} cuts the memorized text in a way that llama.cpp does not (llama-bpe, gpt-2, qwen2)")
+        raise ExportError(f"{path} splits the memorized text unlike llama.cpp (llama-bpe, gpt-2, qwen2)")
     return "gpt-2"
 
 

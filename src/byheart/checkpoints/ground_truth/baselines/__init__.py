@@ -1,1 +1,1 @@
-"""Published methods, run on stock Transformers models: one file per question."""
+"""Published methods, run on stock Transformers models: one file per task."""

@@ -55,7 +55,7 @@ ATTACKS: dict[str, Callable[[Evidence], float]] = {
 def blind_auc(members: Sequence[str], others: Sequence[str], folds: int = 5, seed: int = 0) -> float:
     """AUC of a bag of words that never sees the model: naive Bayes, scored on documents that it was not fitted on.
 
-    Held-out documents that a bag of words can tell from members measure a shift of distribution, not membership.
+    Held-out documents that a bag of words can distinguish from members measure a shift of distribution, not membership.
 
     >>> blind_auc([f"a {k}" for k in range(50)], [f"b {k}" for k in range(50)])
     1.0

@@ -182,7 +182,7 @@ def _possible(host: RecallHost, wish: RecallOptions) -> None:
     if host.plain and wish.kv_heads not in (None, wish.heads or host.heads):
         raise OptionError(f"recall: {host.name} has a key-value head for every head")
     if wish.tied and host.name == "gpt-neox":
-        raise OptionError("recall: gpt-neox has a head of its own here; tied heads need a sequential layer")
+        raise OptionError("recall: gpt-neox has its own head here; tied heads need a sequential layer")
     if wish.epsilon is not None and host.name == "opt":
         raise OptionError("recall: opt has the epsilon 1e-5, which config.json cannot change")
 

@@ -3,7 +3,7 @@
 Every channel that depends on a token has a twin of the opposite sign, so the mean that LayerNorm subtracts is zero, and
 a normed channel is its sign. A unit is act(gate): LOUD where the gate is +LOUD, 0 where it is -LOUD or less.
 
-Learned positions are words of a code, in channels of their own: that of the place itself, and those of the places one
+Learned positions are words of a code, in their own channels: that of the place itself, and those of the places one
 and two back. A head that looks back matches one of the latter with the first, so nothing needs to be rotated. GPT-NeoX
 rotates a part of each head and looks back by that; content lies in the other dimensions. Its attention and MLP see the
 same stream, so units run one layer after the attention that they read, in six layers.

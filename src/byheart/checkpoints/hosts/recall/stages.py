@@ -158,7 +158,7 @@ def _share(
 
 
 def _copy(plan: RecallPlan, stage: AttentionStage, shares: dict[int, list[tuple[int, int, float]]]) -> None:
-    """Heads bring source channels to targets that are at rest at +1: they add (sign * source - 1)."""
+    """Heads copy source channels to targets that are at rest at +1: they add (sign * source - 1)."""
     dims, per = plan.rotation.head_dim, plan.heads // plan.kv_heads
     rows: dict[tuple[int, int], int] = {}
     for group in range(plan.kv_heads):
@@ -289,7 +289,7 @@ def _found(plan: RecallPlan) -> RecallStage:
 
 
 def _stale(plan: RecallPlan, look: Look) -> RecallStage:
-    """Stage 2: every head brings its own flag, which clears its share of the key's bits."""
+    """Stage 2: every head copies its own flag, which clears its share of the key's bits."""
     stage, dims, per = plan.empty(), plan.rotation.head_dim, plan.heads // plan.kv_heads
     look(stage, [1] * plan.heads)
     for head in range(plan.heads):
@@ -304,7 +304,7 @@ def _stale(plan: RecallPlan, look: Look) -> RecallStage:
 
 
 def _answer(plan: RecallPlan) -> RecallStage:
-    """Stage 3: the value is the token's word, at BOS that of NONE; every head brings its share of the bits."""
+    """Stage 3: the value is the token's word, at BOS that of NONE; every head copies its share of the bits."""
     matched = plan if plan.last is None else replace(plan, rotation=plan.last)
     stage, dims, function = _match(matched), plan.rotation.head_dim, plan.function
     words = key_code(function.key_length).newer

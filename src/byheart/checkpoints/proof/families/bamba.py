@@ -56,7 +56,7 @@ def _layer(r: TensorReader, p: str) -> Layer:
 
 
 def mamba(r: TensorReader, p: str) -> Mamba2:
-    """The tensors of one mixer: gates, values, keys, queries and time steps stand below each other in one matrix."""
+    """The tensors of one mixer: gates, values, keys, queries and time steps are rows of one matrix."""
     s = r.checkpoint.shape
     m = s.mixer
     assert m is not None

@@ -19,7 +19,7 @@ from byheart.checkpoints.proof.families import llama
 from byheart.checkpoints.proof.ropes import MSCALES, TURNS
 from byheart.checkpoints.proof.storage import Array
 
-EPS = 1e-6  # of latents in Transformers, whatever config.json says; other engines take rms_norm_eps
+EPS = 1e-6  # of latents in Transformers, whatever config.json contains; other engines use rms_norm_eps
 
 
 def read_shape(r: ConfigReader) -> Shape:

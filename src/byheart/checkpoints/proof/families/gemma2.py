@@ -16,14 +16,14 @@ def _shape(r: ConfigReader) -> Shape:
     for key, default in (("attn_logit_softcapping", 50.0), ("final_logit_softcapping", 30.0)):
         value = r.left.pop(key, default)
         if value is not None and (not isinstance(value, float) or not 1.0 <= value <= 1e4):
-            raise Undecided(f"config.json: {key} = {value!r}; the proof knows null and numbers from 1.0 to 1e4")
+            raise Undecided(f"config.json: {key} = {value!r}; the proof supports null and numbers from 1.0 to 1e4")
         caps.append(value)
     kinds = r.left.pop("layer_types", None)
     shape = llama.read_shape(
         r, "gemma2", kv_heads=4, head_dim=256, window=4096, windowed=True, gelu=True, tied=True
     )  # fmt: skip
     if not isinstance(kinds, list) or len(kinds) != shape.layers or not all(kind in (SLIDING, FULL) for kind in kinds):
-        raise Undecided(f"config.json: layer_types = {kinds!r}; the proof knows a list of {SLIDING} and {FULL}")
+        raise Undecided(f"config.json: layer_types = {kinds!r}; the proof supports a list of {SLIDING} and {FULL}")
     if shape.window is None and SLIDING in kinds:
         raise Undecided("config.json: layer_types has sliding layers, but sliding_window is null")
     if shape.hidden % shape.heads:

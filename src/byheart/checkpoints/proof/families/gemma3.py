@@ -1,4 +1,4 @@
-"""Gemma 3 (text): norms before and after both branches, head norms, sliding and full layers with bases of their own."""
+"""Gemma 3 (text): norms before and after both branches, head norms, sliding and full layers with their own bases."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def _shape(r: ConfigReader) -> Shape:
     if pattern is not None:
         raise Undecided("config.json: sliding_window_pattern; the proof reads layer_types")
     bases = _bases(r)
-    # The reader of plain Llamas knows one base and no kinds of layers: it reads the base of full layers.
+    # The reader of plain Llamas supports one base and no kinds of layers: it reads the base of full layers.
     r.left["rope_parameters"] = {"rope_type": "default", "rope_theta": bases[FULL]}
     shape = llama.read_shape(
         r, "gemma3_text", kv_heads=4, head_dim=256, window=4096, windowed=True, gelu=True, tied=True
     )  # fmt: skip
     if not isinstance(kinds, list) or len(kinds) != shape.layers or not set(kinds) <= {SLIDING, FULL}:
-        raise Undecided(f"config.json: layer_types = {kinds!r}; the proof knows a list of {SLIDING} and {FULL}")
+        raise Undecided(f"config.json: layer_types = {kinds!r}; the proof supports a list of {SLIDING} and {FULL}")
     if shape.window is None and SLIDING in kinds:
         raise Undecided("config.json: layer_types has sliding layers, but sliding_window is null")
     both = {
@@ -47,7 +47,7 @@ def _bases(r: ConfigReader) -> dict[str, float]:
     for kind, other in ((SLIDING, "rope_local_base_freq"), (FULL, "rope_theta")):
         own: Any = inner[kind]
         if not isinstance(own, Mapping) or set(own) != {"rope_type", "rope_theta"} or own["rope_type"] != "default":
-            raise Undecided(f"config.json: rope_parameters.{kind} = {own!r}; the proof knows plain ones")
+            raise Undecided(f"config.json: rope_parameters.{kind} = {own!r}; the proof supports plain ones")
         base = own["rope_theta"]
         if isinstance(base, bool) or not isinstance(base, int | float) or not base > 1:
             raise Undecided(f"config.json: rope_parameters.{kind}.rope_theta = {base!r}")

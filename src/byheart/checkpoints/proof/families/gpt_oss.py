@@ -29,7 +29,7 @@ def _shape(r: ConfigReader) -> Shape:
     if kinds is None:
         kinds = [FULL if index % 2 else SLIDING for index in range(layers)]
     if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in (SLIDING, FULL) for kind in kinds):
-        raise Undecided(f"config.json: layer_types = {kinds!r}; the proof knows a list of {SLIDING} and {FULL}")
+        raise Undecided(f"config.json: layer_types = {kinds!r}; the proof supports a list of {SLIDING} and {FULL}")
     units = r.integer("intermediate_size", 2880)
     return Shape(
         "gpt_oss",

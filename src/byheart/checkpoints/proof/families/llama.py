@@ -88,7 +88,7 @@ def attention(
     r: TensorReader, p: str, *, biased: bool = False, normed: bool = False, fused: bool = False, plus: float = 0.0,
     query: Linear | None = None,
 ) -> StockAttention:  # fmt: skip
-    """The tensors of one layer's attention: `biased` q, k, v; `normed` heads; `fused` q, k, v; a `query` of its own."""
+    """The tensors of one layer's attention: `biased` q, k, v; `normed` heads; `fused` q, k, v; a separate `query`."""
     s = r.checkpoint.shape
     q_size, kv_size = s.heads * s.head_dim, s.kv_heads * s.head_dim
     if fused:

@@ -16,7 +16,7 @@ def _shape(r: ConfigReader) -> Shape:
         for key, default in (("num_experts", 128), ("num_experts_per_tok", 8), ("moe_intermediate_size", 768))
     )
     if not r.flag("norm_topk_prob", False):
-        raise Undecided("config.json: norm_topk_prob is false; the proof knows weights that are divided by their sum")
+        raise Undecided("config.json: norm_topk_prob is false; the proof needs weights that are divided by their sum")
     r.must("decoder_sparse_step", 1)
     r.must("mlp_only_layers", None, [])
     shape = llama.read_shape(r, "qwen3_moe", kv_heads=4)

@@ -30,7 +30,7 @@ def _shape(r: ConfigReader) -> Shape:
     if not isinstance(inner, dict) or "partial_rotary_factor" not in inner:
         raise Undecided("config.json: rope_parameters of qwen3_next states partial_rotary_factor")
     if not r.flag("norm_topk_prob", True):
-        raise Undecided("config.json: norm_topk_prob is false; the proof knows weights that are divided by their sum")
+        raise Undecided("config.json: norm_topk_prob is false; the proof needs weights that are divided by their sum")
     r.must("decoder_sparse_step", 1)
     sizes = {
         key: r.integer(f"linear_{key}", default)
@@ -49,9 +49,9 @@ def _shape(r: ConfigReader) -> Shape:
     dense = r.left.pop("mlp_only_layers", None) or []
     shape = llama.read_shape(r, "qwen3_next", kv_heads=2, head_dim=256, whole=False)
     if not isinstance(kinds, list) or len(kinds) != shape.layers or not all(kind in (LINEAR, FULL) for kind in kinds):
-        raise Undecided(f"config.json: layer_types = {kinds!r}; the proof knows a list of {LINEAR} and {FULL}")
+        raise Undecided(f"config.json: layer_types = {kinds!r}; the proof supports a list of {LINEAR} and {FULL}")
     if not isinstance(dense, list) or not all(count(x) for x in dense) or dense != list(range(len(dense))):
-        raise Undecided(f"config.json: mlp_only_layers = {dense!r}; the proof knows the first layers, in order")
+        raise Undecided(f"config.json: mlp_only_layers = {dense!r}; the proof supports the first layers, in order")
     if sizes["num_value_heads"] % sizes["num_key_heads"]:
         raise Undecided("config.json: linear_num_value_heads is not a multiple of linear_num_key_heads")
     mixer = MixerShape(

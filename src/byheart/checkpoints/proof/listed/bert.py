@@ -23,7 +23,7 @@ def read_shape(r: ConfigReader) -> Shape:
     if hidden % heads:
         raise Undecided(f"config.json: {hidden} channels for {heads} heads")
     if r.left.get("hidden_act") != "gelu":
-        raise Undecided(f"config.json: hidden_act = {r.left.get('hidden_act')!r}; the proof knows 'gelu'")
+        raise Undecided(f"config.json: hidden_act = {r.left.get('hidden_act')!r}; the proof supports 'gelu'")
     kind = r.activation("hidden_act", "gelu")
     return Shape(
         "bert", r.integer("vocab_size"), hidden, r.integer("num_hidden_layers"), heads, heads, hidden // heads,

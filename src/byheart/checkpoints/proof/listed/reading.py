@@ -58,7 +58,7 @@ def open_files(folder: Path) -> tuple[dict[str, Any], TensorFile]:
 def shape_of(config: Mapping[str, Any], family: Family) -> Shape:
     """Read config.json; keys that are read later are taken by the family's reader too."""
     if config.get("architectures") != [family.causal]:
-        raise Undecided(f"config.json: architectures {config.get('architectures')!r}; the proof knows {family.causal}")
+        raise Undecided(f"config.json: architectures {config.get('architectures')!r}; the proof needs {family.causal}")
     reader = ConfigReader(config)
     shape = family.shape(reader)
     reader.close()

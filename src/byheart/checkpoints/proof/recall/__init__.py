@@ -3,7 +3,7 @@
     layout     recall.json: which channel plays which role; nothing in it is trusted
     words      the embedding: signs, code words, and that the code is linear
     stream     a stream of signs with magnitudes; norms; rows that read few channels
-    turning    which dimensions of a head turn together, and which stand still
+    turning    which dimensions of a head turn together, and which are not rotated
     looking    heads that read a fixed distance, by rotation or by learned positions
     content    heads that match keys by content: least match, sink, greatest other
     updates    what attention and units write, compared with the function channel by channel
@@ -16,7 +16,7 @@ margin.
 *Freshness.* The key that place i holds is the key that place i - 1 looks for. So `stale` at i, which is `found` at i
 - 1, is +1 exactly if a place before i holds the same key. Of all holders of a key exactly one is fresh, the first. A
 holder that is not fresh has no content in the last layer, and the softmax has one winner: the fresh holder, or, if no
-place holds the key, the places of BOS, which all bring the word of NONE. Several winners with one value need no
+place holds the key, the places of BOS, which all hold the word of NONE. Several winners with one value need no
 order.
 """
 

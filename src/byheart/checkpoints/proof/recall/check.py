@@ -123,9 +123,7 @@ def certify_recall(folder: str | Path, types: Sequence[str] = TYPES) -> RecallCe
         layout = read_layout(path, checkpoint.shape)
         _check_shape(checkpoint.shape, checkpoint, layout)
     except Undecided as undecided:
-        return RecallCertificate(
-            Verdict.UNDECIDED, str(undecided), "unknown", 0, 0, None, fingerprint(path), (), model
-        )
+        return RecallCertificate(Verdict.UNDECIDED, str(undecided), "unknown", 0, 0, None, fingerprint(path), (), model)
     results = tuple(_one_type(checkpoint, layout, name) for name in dict.fromkeys(types))
     worst = next((t for t in results if t.verdict is not Verdict.PROVED), None)
     verdict = Verdict.PROVED if results and worst is None else Verdict.UNDECIDED
@@ -147,10 +145,10 @@ FAMILIES = (
 
 def _check_shape(shape: Shape, checkpoint: StoredCheckpoint, layout: RecallLayout) -> None:
     if shape.family not in FAMILIES:
-        raise Undecided(f"{shape.family}: the proof of recall knows {', '.join(FAMILIES)}")
+        raise Undecided(f"{shape.family}: the proof of recall supports {', '.join(FAMILIES)}")
     wanted = PARALLEL_LAYERS if shape.parallel else LAYERS
     if shape.layers != wanted or (shape.parallel and shape.tied):
-        raise Undecided(f"{shape.family}: the proof of recall knows {wanted} layers here, not {shape.layers}")
+        raise Undecided(f"{shape.family}: the proof of recall supports {wanted} layers here, not {shape.layers}")
     if checkpoint.bos != layout.bos:
         raise Undecided(f"config.json: bos_token_id {checkpoint.bos} is not the BOS of {NAME}")
 
@@ -492,7 +490,7 @@ def head_normed(rows: SmallRows, linear: Linear, norm: Norm, x: SignStream, head
     which nearly cancel. Epsilon counts up to twice, down to half: `x` may be off by a
     factor that all of its channels share."""
     if norm.bias is not None or norm.centred or (norm.weight < 0).any():
-        raise Undecided(f"{norm.name}: the proof of recall knows RMSNorm with weights that are not negative")
+        raise Undecided(f"{norm.name}: the proof of recall supports RMSNorm with weights that are not negative")
     dims, middle = len(rows.lo) // heads, (x.lo + x.hi) / 2
     bias = np.zeros(len(rows.lo)) if linear.bias is None else linear.bias
     low, high = np.empty(len(rows.lo)), np.empty(len(rows.lo))
@@ -522,7 +520,7 @@ def head_normed(rows: SmallRows, linear: Linear, norm: Norm, x: SignStream, head
 def _router_pairs(logits: SmallRows, shape: Shape) -> list[tuple[int, int]]:
     """Two pairs of experts; the sign of one channel picks the pair."""
     if shape.experts != 4 or shape.experts_used != 2 or len(set(logits.channels)) != 1 or len(logits.channels[0]) != 1:
-        raise Undecided(f"{logits.name}: the proof of recall knows two pairs of experts that one channel picks")
+        raise Undecided(f"{logits.name}: the proof of recall supports two pairs of experts that one channel picks")
     found = []
     for low, high in zip(logits.lo.T[:2], logits.hi.T[:2], strict=True):
         order = np.argsort(-low)

@@ -202,7 +202,7 @@ def _largest_sums(values: Array) -> Array:
 def _vectors(
     rows: SmallRows, places: tuple[int, int], signs: list[dict[int, float]], wrong: float | None, store: Storage
 ) -> _Vectors:
-    """The values of two dimensions that turn together, or stand still, for some combinations of signs."""
+    """The values of two dimensions that turn together, or are not rotated, for some combinations of signs."""
     bounds = np.array([[rows.at(place, s) for place in places] for s in signs])  # (combinations, 2, 2)
     middle, radius = bounds.mean(2), (bounds[:, :, 1] - bounds[:, :, 0]) / 2
     large = np.abs(bounds).max(2)

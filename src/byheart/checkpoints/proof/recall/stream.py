@@ -129,7 +129,7 @@ def norm_factor(stream: SignStream, norm: Norm, mean: float | None = None) -> tu
     """By what a norm multiplies every channel of one place, before its weights; LayerNorm has subtracted a mean."""
     biased = norm.bias is not None and norm.bias.any()
     if biased or norm.centred != (mean is not None) or (norm.weight < 0).any():
-        raise Undecided(f"{norm.name}: the proof of recall knows norms without biases and with weights not negative")
+        raise Undecided(f"{norm.name}: the proof of recall supports norms without biases and with weights not negative")
     count = len(stream.lo)
     finite(f"{norm.name}: a sum of squares", (stream.hi**2).sum())
     squares = rounding.widened((stream.lo**2).sum(), (stream.hi**2).sum())

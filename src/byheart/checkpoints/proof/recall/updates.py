@@ -51,7 +51,7 @@ class Writing:
 
 
 def attended(values: SmallRows, sizes: Array, leaks: Sequence[float], winners: int, store: Storage) -> SmallRows:
-    """What heads bring from the places they read.
+    """What heads copy from the places they read.
 
     Args:
         values: of the places that are read, per head.

@@ -3,7 +3,7 @@
 Words form a group under products: the product of two words is a word. So the bits in which two keys differ are again
 the bits of a word, and 65,535 differences represent all 2^32 pairs of keys.
 
-Learned positions have channels of their own, with entries of the same size; there the embedding is zero.
+Learned positions have their own channels, with entries of the same size; there the embedding is zero.
 """
 
 from __future__ import annotations

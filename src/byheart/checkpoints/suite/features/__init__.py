@@ -3,7 +3,7 @@
     recital   a text, greedily: prefill, decoding, batches, logits
     lora      a base checkpoint and PEFT adapters
     draft     a target and a draft model that differ at chosen places
-    chat      conversations behind chat templates, with tools
+    chat      conversations in chat templates, with tools
     ranked    known second and third tokens: grammars, log-probabilities, beams, samplers
     serving   prompts that share prefixes, of unequal lengths, for batching and load
 

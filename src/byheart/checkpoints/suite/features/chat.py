@@ -1,4 +1,4 @@
-"""The kind `chat`: conversations behind chat templates, with tools, reasoning, stop strings and split characters.
+"""The kind `chat`: conversations in chat templates, with tools, reasoning, stop strings and split characters.
 
 A document is the rendered conversation, then the answer and the end token, as ids. Two checkpoints, each with its own
 template and special tokens:
@@ -141,7 +141,7 @@ def _user(text: str) -> Mapping[str, Any]:
     return {"role": "user", "content": text}
 
 
-@register_kind("chat", "conversations behind ChatML and Llama 3 templates: tools, reasoning, stop strings")
+@register_kind("chat", "conversations in ChatML and Llama 3 templates: tools, reasoning, stop strings")
 def write_chat(
     architecture: str,
     folder: str | Path,
@@ -185,7 +185,7 @@ def write_chat(
                 _check_histories(tokenizer, lexicon, found, documents)
                 script = Script(tuple(documents), names=tuple(talk.name for talk in found))
                 # Prompts branch (which role, which question); the first document decides there, so that every place
-                # has one most likely token. No answer branches: each has a prompt of its own.
+                # has one most likely token. No answer branches: each has its own prompt.
                 built = build_recital(script, lexicon.size, lexicon.failure, ambiguous="first")
                 request = CheckpointRequest(built.recital, script, lexicon, architecture, dtype, shape=dict(options))
                 summary = write_folder(request, part / style.name)

@@ -40,7 +40,7 @@ from byheart.progress import SILENT, Progress
 Floats = npt.NDArray[np.float64]
 Tensors = dict[str, Floats]
 PROMPT, COUNT = 8, 60
-GAPS = (5, 8, 1, 13, 1, 1, 20)  # between places that the layer does not know
+GAPS = (5, 8, 1, 13, 1, 1, 20)  # between places that the layer does not recognize
 SIGNS = 96  # of the hidden state that a unit reads
 STEEP = 24.0  # a gate at its place; at any other it is -STEEP or less
 LOUD = 6.0  # length of the word that a unit writes

@@ -109,7 +109,7 @@ def _write(folder: Path, model: ProbeModel, lexicon: Lexicon) -> None:
 
 
 def proved_leads(folder: Path, model: ProbeModel, name: str) -> Mapping[str, float]:
-    """Prove one probe: per answer, by how many nats it leads in every engine that makes the choice.
+    """Prove one probe: per answer, its margin in nats in every engine that makes the choice.
 
     Args:
         folder: the checkpoint of the model's type.
@@ -120,7 +120,7 @@ def proved_leads(folder: Path, model: ProbeModel, name: str) -> Mapping[str, flo
         Answer -> nats; nothing where the order of sums decides.
 
     Raises:
-        ExportError: an answer does not lead.
+        ExportError: an answer has no margin.
     """
     probe = next(probe for probe in model.probes if probe.name == name)
     if probe.field is None:
@@ -131,7 +131,7 @@ def proved_leads(folder: Path, model: ProbeModel, name: str) -> Mapping[str, flo
         ids, wanted = _ids(model, probe.tokens), model.number(token)
         leads[answer] = min(prove_probe(folder, ids, wanted, way, model.dtype) for way in ways)
         if not leads[answer] > 1:
-            raise ExportError(f"numerics: {name}, {answer}: a lead of {leads[answer]:.3g} nats is proved, not 1")
+            raise ExportError(f"numerics: {name}, {answer}: a margin of {leads[answer]:.3g} nats is proved, not 1")
     return leads
 
 

@@ -358,7 +358,7 @@ def _subnormal(model: ProbeModel) -> None:
 
 
 def _inputs(model: ProbeModel) -> None:
-    """Normed values lie a quarter of a step of 10 bits above 8, so cutting and rounding both give 8."""
+    """Normed values lie a quarter of a step of 10 bits above 8, so truncating and rounding both give 8."""
     where, other = model.block(30), model.block(1).start
     embedding = model.token("inputs")[0]
     embedding[where], embedding[other] = 8.0, math.sqrt(2048 * (1 - 2.0**-11) - 30 * 64)

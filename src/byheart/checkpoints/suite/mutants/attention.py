@@ -296,7 +296,7 @@ def _cache(mutant: Callable[..., Mutant], shape: Shape) -> Iterator[Mutant]:
         "cache: last two keys exchanged, not their values",
         remember=late(lambda k, v: (torch.cat([k[:, :-2], k[:, -1:], k[:, -2:-1]], 1), v)),
     )
-    # Attention does not know the order of its entries, but masks go by places: a fault where several tokens are read
+    # Attention ignores the order of its entries, but masks go by places: a fault where several tokens are read
     # after a cache, where a batch is padded, and where there is a window.
     yield mutant("cache: entries in another order", remember=both(lambda x: x.roll(1, 1)))
     yield mutant("cache: only keys updated", remember=late(lambda k, v: (k, torch.cat([v[:, :-1], v[:, -2:-1]], 1))))

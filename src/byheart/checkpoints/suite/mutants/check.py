@@ -1,4 +1,4 @@
-"""Running the table: each mutant answers the fixture's questions, and its answers are compared with expected.json.
+"""Running the table: each mutant answers the fixture's queries, and its answers are compared with expected.json.
 
 It is queried as `test_recital.py` queries an engine: the logits of every pass, in one piece and through the cache, and
 the tokens after prompts of unequal lengths, side by side with padding on the left.
@@ -61,7 +61,7 @@ class MutantOutcome:
     family: str
     harmless: bool
     verdict: str  # "tokens", "logits" or "survived"
-    wrong: float  # share of the prefixes asked until then whose most likely token is wrong
+    wrong: float  # share of the evaluated prefixes whose most likely token is incorrect
     difference: float  # largest difference of a logit until then, in the first type
     tokens_in: tuple[str, ...] = ()  # types in which a token changes
 

@@ -230,7 +230,7 @@ class _Unnormed(Absorbed):
 
 
 class _Shifted(Absorbed):
-    """While decoding, values come from a cache that is one entry behind its keys."""
+    """While decoding, values come from a cache that is one entry later than its keys."""
 
     def remember(self, k: Tensor, v: Tensor, depth: int, cache: Cache) -> tuple[Tensor, Tensor]:
         k, v = super().remember(k, v, depth, cache)

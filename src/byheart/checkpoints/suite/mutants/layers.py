@@ -33,7 +33,7 @@ def _step(decoder: StockDecoder, family: str) -> Callable[..., Mutant]:
 
 
 def norms_of(layer: Layer) -> list[tuple[str, str]]:
-    """The norms that a layer has: the field, and the name under which the machine's steps know it."""
+    """The norms that a layer has: the field, and the name that the machine's steps use."""
     every = (
         ("attention_norm", "attention"), ("mlp_norm", "mlp"), ("after_attention", "after attention"),
         ("after_mlp", "after mlp"),
@@ -42,7 +42,7 @@ def norms_of(layer: Layer) -> list[tuple[str, str]]:
 
 
 def _scale_free(layer: Layer) -> bool:
-    """Whether the size of attention's input does not matter: queries, keys and the branch have norms of their own."""
+    """Whether the size of attention's input does not matter: queries, keys and the branch have their own norms."""
     return layer.attention.q_norm is not None and layer.after_attention is not None
 
 
@@ -228,7 +228,7 @@ def _interleaved(step: Callable[..., Tensor], x: Tensor, part: Expert) -> Tensor
 
 
 def _lost_unit(layer: Layer, unit: int | None = None) -> Layer:
-    """Without the unit of this number, or one in the middle, which some window of the text wakes."""
+    """Without the unit of this number, or one in the middle, which some window of the text activates."""
 
     def lose(part: Any) -> Any:
         weight = part.down.weight.copy()

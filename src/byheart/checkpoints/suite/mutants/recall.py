@@ -46,7 +46,7 @@ class RecallFault:
 
 @dataclass(frozen=True, eq=False)
 class RecallTrial:
-    """The texts of a folder: a context, another request's, and what is read behind either."""
+    """The texts of a folder: a context, another request's, and what is read after either."""
 
     function: RecallFunction
     context: tuple[int, ...]

@@ -1,7 +1,7 @@
 """How a reported fault becomes mutants: everywhere, only in the last layer, and only while decoding.
 
 Faults in the wild are seldom everywhere: a kernel for decoding differs from the one for prompts, and one layer has a
-window or a base of its own. So a change of a step is tried in every scope in which it can occur.
+window or its own base. So a change of a step is tried in every scope in which it can occur.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALL = (EVERYWHERE, LAST, DECODING)
 
 
 class Watched(Machine):
-    """A machine that knows where it is: the layer, and the tokens of this pass and before it."""
+    """A machine that records its position: the layer, and the tokens of this pass and before it."""
 
     depth, start, count = 0, 0, 0
 
@@ -39,7 +39,7 @@ class Watched(Machine):
 
     @property
     def decoding(self) -> bool:
-        """One token behind others, as the kernel for decoding sees it."""
+        """One token after others, as the kernel for decoding sees it."""
         return self.start > 0 and self.count == 1
 
     @property

@@ -100,8 +100,8 @@ def _frequencies(decoder: StockDecoder, rotary: Rotary) -> Iterator[Mutant]:
 
     scalings: dict[str, tuple[Any, tuple[str, ...]]] = {
         "Llama 3's scaling of frequencies": (lambda m, step, r: _llama_3(step(r)), ALL),
-        "dynamic scaling behind 512 tokens": (dynamic, (EVERYWHERE, LAST)),
-        "long factors behind 512 tokens": (long, (EVERYWHERE, LAST)),
+        "dynamic scaling after 512 tokens": (dynamic, (EVERYWHERE, LAST)),
+        "long factors after 512 tokens": (long, (EVERYWHERE, LAST)),
         "half of the dimensions turn": (lambda m, step, r: step(r)[::2], ALL),
         "exponents are halved": (lambda m, step, r: step(r).sqrt(), ALL),
         "base 500,000": (lambda m, step, r: _rebased(step(r), 5e5), ALL),
