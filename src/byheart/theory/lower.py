@@ -99,7 +99,7 @@ def quadratic_parameters(N: int) -> int:
         E_out, threshold        2m + 1
 
     operations, together at most 2W. So N ≤ 4W(2W + 2), and (2W + 1)² ≥ 1 + N/2. Theorem 4.2's other form is larger
-    up to about N = 10^27, because it counts the layers' signs with their own parameters, but pays a logarithm of N.
+    up to about N = 3·10^27, because it counts the layers' signs with their own parameters, but pays a logarithm of N.
 
     >>> quadratic_parameters(10**4), quadratic_parameters(10**6)
     (35, 354)
