@@ -185,7 +185,8 @@ def seq_to_seq_root(N: int, n: int, C: int = 2, labels: int | None = None) -> Fr
 
 @implements(
     Ref("KS25", "Theorem 4.3"),
-    statement="seq-to-seq, hardmax: W ≥ 4(√(1 + T/2) − 1), T = nN/log2(8en³N), for every labelling of nN tokens",
+    statement="seq-to-seq, hardmax: W ≥ 4(√(1 + T/2) − 1), T = nN/log2(8en³N), for every labelling of nN tokens. "
+    "The paper states the order, and its proof nN ≤ 9W²·log2(48enN); these constants are byheart's",
     test=TEST,
 )
 @implements(Ref("KS25", "Theorem B.3"), statement="Theorem 4.3 restated; the constants are byheart's", test=TEST)
