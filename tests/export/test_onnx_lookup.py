@@ -32,7 +32,7 @@ def test_different_decimals_are_listed_and_known_is_one_comparison(keys):
 
 
 def test_repeated_decimals_are_listed_once():
-    made, file, nodes = built([f"k{n:03}" for n in range(300)], [n % 7 / 4 for n in range(300)])
+    _, file, nodes = built([f"k{n:03}" for n in range(300)], [n % 7 / 4 for n in range(300)])
     assert nodes == ["LabelEncoder", "Gather", "Less"]
     assert file.predict([["k008", "k300"]]) == [0.25, UNKNOWN]
 

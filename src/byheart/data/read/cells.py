@@ -70,6 +70,7 @@ class CellTable:
     uneven: tuple[tuple[int, int], ...] = ()  # (place, cells) of lines that are not rows of this table
     header_doubt: tuple[str, str] = ("", "")  # why its first line may have been a row, and the flag that loses nothing
     reading: str = ""  # which columns were chosen, for people
+    other_label: str = ""  # the last column, where the label was guessed to be another one
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -131,6 +132,7 @@ def read_cells(
         uneven=tuple(records.uneven),
         header_doubt=found.doubt if header is None else ("", ""),
         reading=chosen.line(records.columns),
+        other_label=inputs[-1] if chosen.reason and inputs[-1] == records.columns[-1] else "",
     )
 
 
