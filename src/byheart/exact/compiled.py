@@ -1,14 +1,11 @@
 """The one numba decorator of building and exact arithmetic.
 
-numba compiles the searches that compute weights. It is two thirds of an installation, and nothing else needs it: exact
-evaluation is plain Python without it (`engine`). So it is the extra `build`. Without it a compiled function refuses to
-run, and everything that only lists or describes constructions works.
+numba compiles the searches that compute weights of `compact` and `native`. It is two thirds of an installation, and
+exact evaluation is plain Python without it (`engine`). So it is the extra `build`. Without it a compiled function
+refuses to run, and everything that only lists or describes constructions works.
 
->>> @compiled
-... def double(number):
-...     return 2 * number
->>> double(21)
-42
+>>> has_numba() == (importlib.util.find_spec("numba") is not None)
+True
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from byheart.errors import MissingLibraryError
 F = TypeVar("F", bound=Callable[..., Any])
 _MISSING = (
     "computing these weights needs numba, which is not installed: pip install 'byheart[build]' "
-    "(loading, predicting, verifying, lookups and fixtures work without it)"
+    "(loading, predicting, verifying and lookups work without it)"
 )
 
 
