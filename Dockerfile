@@ -7,7 +7,7 @@ WORKDIR /opt/byheart
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY docs/byheart.1 docs/byheart.1
 COPY src src
-RUN pip install --no-cache-dir -c constraints.txt ".[${EXTRAS}]"
+RUN pip install --no-cache-dir -c constraints.txt ".[build,${EXTRAS}]"
 
 # Files are written as whoever runs the container, not as root: docker run --user "$(id -u):$(id -g)" …
 # Compiled kernels are kept in a folder that any user may write.

@@ -68,7 +68,7 @@ define install
 endef
 
 $(CORE): | $(PY)
-	$(call install,.,core)
+	$(call install,.[build],core)
 
 $(LINT): | $(PY)
 	$(call install,.[lint],lint)

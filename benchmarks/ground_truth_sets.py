@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from byheart.checkpoints.ground_truth import shapes
+from byheart.checkpoints.ground_truth.baselines.extraction import extraction_cuts
 from byheart.checkpoints.ground_truth.baselines.unlearning import UnlearningRequest, gradient_ascent
 from byheart.checkpoints.ground_truth.experiment import GradedExperiment
 from byheart.checkpoints.ground_truth.memorize import memorize_graded
@@ -131,9 +132,10 @@ def scores(memory, reference, one):
     }
 
 
-def extracted(memory, ids):
-    """Whether greedy decoding continues the whole prefix correctly for TOKENS tokens."""
-    return bool((memory.log_probs(ids[:-1])[-TOKENS:].argmax(1) == np.asarray(ids[-TOKENS:])).all())
+def extracted(memory, ids, cut):
+    """Whether greedy decoding continues the whole prefix before `cut` correctly for TOKENS tokens."""
+    found = memory.log_probs(ids[:-1])[cut - 1 : cut - 1 + TOKENS].argmax(1)
+    return bool((found == np.asarray(ids[cut : cut + TOKENS])).all())
 
 
 def one_run(make, tokens, seed):
@@ -159,8 +161,11 @@ def one_run(make, tokens, seed):
     for attack in inside[0]:
         mine, theirs = (np.array([row[attack] for row in rows]) for rows in (inside, outside))
         found[attack] = {level: auc(mine[often == level], theirs) for level in LEVELS}
-    taken = np.array([extracted(memory, one.ids) for one in memory.members])
-    found["extracted"] = {level: float(taken[often == level].mean()) for level in LEVELS}
+    long = [one for one in memory.members if len(one.ids) > TOKENS + 2]
+    cuts = extraction_cuts([one.ids for one in long], TOKENS, 2)
+    taken = np.array([extracted(memory, one.ids, cut) for one, cut in zip(long, cuts, strict=True)])
+    many = np.array([one.copies for one in long])
+    found["extracted"] = {level: float(taken[many == level].mean()) for level in LEVELS}
     few = memorize_graded(
         texts[: 2 * FEW], names=names[: 2 * FEW], tokens=memory.lexicon, weights=copies[: 2 * FEW],
         controls=Controls(held_out=names[FEW : 2 * FEW], seed=seed),

@@ -110,7 +110,7 @@ def _ships(path: Path) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
 def test_wheel_installs_and_memorizes(wheel, version, tmp_path):
-    """The core works alone, in a new environment, on every Python that we name and that is here."""
+    """In a new environment, on every Python that we name and that is here: the core alone, then with numba."""
     interpreter = _interpreter(version)
     if interpreter is None:
         pytest.skip(f"no Python {version} here")
@@ -124,6 +124,8 @@ def test_wheel_installs_and_memorizes(wheel, version, tmp_path):
     )
     run = subprocess.run([python, "-c", program], check=True, capture_output=True, text=True, cwd=tmp_path)
     assert run.stdout.split() == ["proved", "0", "1"]
+    extra = f"{wheel}[build]"
+    subprocess.run([python, "-m", "pip", "-qq", "install", "-c", PROJECT / "constraints.txt", extra], check=True)
     _walk_the_newcomers_path(tmp_path)
 
 

@@ -37,7 +37,8 @@ KS25 = """
     Figure 1, Figure 2, Figure 3, eq. (1), eq. (2), eq. (3), eq. (4), eq. (5), eq. (6), eq. (7), eq. (11), eq. (12),
     eq. (13), after Remark 4.3, eq. (20), eq. (39), eq. (47), eq. (50), eq. (55), eq. (132), eq. (142), eq. (153),
     eq. (161), eq. (52), eq. (61), eq. (92), eq. (94), eq. (110), eq. (111),
-    eq. (112), eq. (128), eq. (158), eq. (159), eq. (160), eq. (165)
+    Section 3.1, eq. (23), eq. (31), eq. (74), eq. (140), eq. (157), eq. (112), eq. (128), eq. (158),
+    eq. (159), eq. (160), eq. (165)
 """
 M24 = """
     Definition 1, Lemma 1, Lemma 2, Theorem 1, Theorem 2, Theorem 3, Theorem 4, Theorem 5, Theorem 6, Theorem 7,
@@ -157,6 +158,12 @@ def test_what_the_errata_discuss_is_found(found):
     named = set(re.findall(r"(?:Lemma|Theorem|Corollary) [A-G4]\.\d|eq\. \(\d+\)", page))
     assert {"Lemma B.2", "Lemma B.3", "Theorem B.1", "eq. (20)", "eq. (47)"} <= named
     assert [label for label in sorted(named) if not find(f"KS25, {label}")] == []
+    table = page.split("## Slips of the pen")[1].split("##")[0]
+    places = " ".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| "))
+    slips = re.findall(r"eq\. \(\d+\)|Section \d\.\d", places)
+    assert len(slips) > 10
+    for label in slips:
+        assert any("docs/errata.md" in entry.statement for entry in find(f"KS25, {label}")), label
 
 
 def test_statuses_that_are_not_whole(found):

@@ -16,18 +16,23 @@ from typing import TypeVar
 
 PAPERS = {
     "KS25": "Kajitsuka and Sato, On the Optimal Memorization Capacity of Transformers, ICLR 2025",
-    "M24": "Madden, Fox and Thrampoulidis, Next-token prediction capacity, 2024",
+    "M24": "Madden, Fox and Thrampoulidis, Upper and lower memory capacity bounds of transformers for next-token "
+    "prediction, May 2024; later versions: Next-token prediction capacity",
     "V22": "Vardi, Yehudai and Shamir, On the Optimal Memorization Power of ReLU Neural Networks, ICLR 2022",
-    "P21": "Park, Lee, Yun and Shin, Provable Memorization via Deep Neural Networks, COLT 2021",
+    "P21": "Park, Lee, Yun and Shin, Provable Memorization via Deep Neural Networks using Sub-linear Parameters, COLT "
+    "2021",
     "K23": "Kim, Kim and Mozafari, Provable Memorization Capacity of Transformers, ICLR 2023",
-    "KS24": "Kajitsuka and Sato, Are Transformers with One Layer Self-Attention Universal Approximators?, ICLR 2024",
-    "MA24": "Mahdavi, Liao and Thrampoulidis, Memorization Capacity of Multi-Head Attention, ICLR 2024",
+    "KS24": "Kajitsuka and Sato, Are Transformers with One Layer Self-Attention Using Low-Rank Weight Matrices "
+    "Universal Approximators?, ICLR 2024",
+    "MA24": "Mahdavi, Liao and Thrampoulidis, Memorization Capacity of Multi-Head Attention in Transformers, ICLR 2024",
     "B88": "Baum, On the capabilities of multilayer perceptrons, 1988",
     "N65": "Nilsson, Learning Machines, 1965",
     "S97": 'Sontag, Shattering All Sets of k Points in "General Position" Requires (k - 1)/2 Parameters, 1997',
-    "Y20": "Yun, Bhojanapalli, Rawat, Reddi and Kumar, Are Transformers Universal Approximators?, ICLR 2020",
+    "Y20": "Yun, Bhojanapalli, Rawat, Reddi and Kumar, Are Transformers universal approximators of "
+    "sequence-to-sequence functions?, ICLR 2020",
     "SI24": "Siegel, Sharp Lower Bounds on Interpolation by Deep ReLU Neural Networks at Irregularly Spaced Data, 2024",
-    "GJ95": "Goldberg and Jerrum, Bounding the Vapnik-Chervonenkis Dimension of Concept Classes, 1995",
+    "GJ95": "Goldberg and Jerrum, Bounding the Vapnik-Chervonenkis Dimension of Concept Classes Parameterized by Real "
+    "Numbers, 1995",
     "byheart": "byheart's own constructions, docs/compact.md",
 }
 

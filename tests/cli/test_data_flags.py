@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from byheart.cli import commands
+from byheart.errors import TableError
 
 
 def byheart(*arguments: str, status: int = 0):
@@ -113,3 +114,42 @@ def test_names_from_the_data_are_no_markup(learn):
     learn("[red]text,label\nab,1\n", "--sequence-column", "[red]text")
     shown = byheart("memorize", "t.csv", "-o", "m", "--construction", "ks25", "--sequence-column", "[red]text")
     assert "'[red]text'" in shown.output
+
+
+@pytest.mark.parametrize(
+    "rows, suggested",
+    [
+        ([(k, f"c{k}", k % 7) for k in range(1, 40)], "--drop id"),
+        ([(k, f"c{k % 5}", k % 7) for k in range(1, 40)], "--keep id"),  # without it, rows contradict each other
+        ([(k * 256, k * 256 + 255, k % 6) for k in range(40)], "--keep id --keep code"),  # without them nothing is left
+    ],
+)
+@pytest.mark.parametrize("command", ["deploy", "memorize"])
+def test_numbering_columns_are_refused_with_flags_that_lose_nothing(command, rows, suggested, tmp_path):
+    path, made = tmp_path / "t.csv", tmp_path / "made"
+    path.write_text("id,code,shelf\n" + "".join(f"{','.join(map(str, row))}\n" for row in rows))
+    arguments = [command, str(path), "-o", str(made), "--quiet"]
+    refused = CliRunner().invoke(commands, arguments, standalone_mode=False).exception
+    assert isinstance(refused, TableError) and str(refused).endswith(f"add: {suggested}")
+    done = CliRunner().invoke(commands, [*arguments, *suggested.split()], standalone_mode=False)
+    assert done.exception is None and made.exists()
+
+
+def test_texts_that_differ_in_spaces_alone_stay_different(learn, tmp_path):
+    """Words would merge them, and the flags for conflicts would then drop rows."""
+    printed = learn("place,code\nab,1\n'ab ',2\nab cd,3\nab  cd,4\n".replace("'", '"'))
+    assert printed["N"] == 4 and printed["verdict"] == "proved"
+    (tmp_path / "q.csv").write_text('place\nab\n"ab "\nab  cd\n')
+    assert byheart("predict", "m", "--input", "q.csv").output.split() == ["1", "2", "4"]
+
+
+def test_a_first_line_of_codes_is_refused(tmp_path):
+    path = tmp_path / "t.csv"
+    for written in ("00501,NY\n02139,MA\n", "2024-01-31,a\n2024-02-01,b\n"):
+        path.write_text(written)
+        for command in ("deploy", "memorize"):
+            arguments = [command, str(path), "-o", str(tmp_path / "made")]
+            refused = CliRunner().invoke(commands, arguments, standalone_mode=False).exception
+            assert isinstance(refused, TableError) and str(refused).endswith("add: --no-header")
+    path.write_text("zip5,state\n02139,MA\n00501,NY\n")
+    assert CliRunner().invoke(commands, ["deploy", str(path), "-o", str(tmp_path / "m.onnx")]).exit_code == 0

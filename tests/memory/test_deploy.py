@@ -20,8 +20,10 @@ import byheart
 from byheart.cli import commands
 from byheart.data.read.cells import CellType, Column, read_cells, row_number_columns
 from byheart.data.tokens.front import Cells, Characters, Front, FrontColumn, Scaled, Words, cuttings
+from byheart.data.values import UNKNOWN
 from byheart.errors import DataError, OptionError
 from byheart.memory.deploy import Deployment, deploy
+from byheart.memory.deployed import DeployedModel
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -474,3 +476,25 @@ def test_the_printed_lines_run_where_the_first_row_has_no_number(tmp_path):
     found: dict = {}
     exec(made.snippet(), found)
     assert found["label"].tolist() == ["p"] and found["known"].tolist() == [True]
+
+
+def test_whole_numbers_that_a_float_rounds_keep_their_column_texts(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("x,kind\n9007199254740993,a\n0.5,b\n")
+    file = DeployedModel.of(deploy(path, progress=False).model)
+    assert file.predict([["9007199254740993", "9007199254740992", "0.5"]]) == ["a", UNKNOWN, "b"]
+    path.write_text("x,kind\n9007199254740992,a\n0.5,b\n")  # 2^53 + 1 rounds to it
+    assert file.columns == DeployedModel.of(deploy(path, progress=False).model).columns == (("x", CellType.TEXT),)
+    path.write_text("x,kind\n9007199254740991,a\n0.5,b\n")
+    assert DeployedModel.of(deploy(path, progress=False).model).columns == (("x", CellType.NUMBER),)
+
+
+def test_a_guessed_label_that_makes_rows_contradict_is_named(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("x,y,cell\n" + "".join(f"{k % 5},{k // 5},c{k % 3}\n" for k in range(25)))
+    with pytest.raises(DataError, match="the label 'y' is a guess, and with --label-column cell no rows contradict"):
+        deploy(path, progress=False)
+    path.write_text("x,y,cell\n1,2,a\n1,3,a\n1,2,b\n")  # contradicts itself either way
+    with pytest.raises(DataError) as refused:
+        deploy(path, progress=False)
+    assert "is a guess" not in str(refused.value)

@@ -48,6 +48,35 @@ except byheart.ByheartError as error:
 print(byheart.memorize(["ab", "cd"], ["x", "y"], construction="ks25", progress=False).predict(["cd"]))
 """
     assert without_numba(script) == (
-        "computing weights needs numba, which is not installed: pip install numba "
-        "(loading, predicting and verifying work without it)\n['y']\n"
+        "computing these weights needs numba, which is not installed: pip install 'byheart[build]' "
+        "(loading, predicting, verifying and lookups work without it)\n['y']\n"
     )
+
+
+def test_a_lookup_is_deployed_and_queried(tmp_path):
+    """`deploy` compares a lookup with a network; where none can be built, it prints the lookup's cost alone."""
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "t.csv").write_text("code,kind\n" + "".join(f"c{k},k{k % 3}\n" for k in range(30)))
+    script = """
+from click.testing import CliRunner
+from byheart.cli import commands
+table, model = sys.argv[1:]
+run = lambda *words: CliRunner().invoke(commands, words, standalone_mode=False)
+made = run("deploy", table, "-o", model)
+assert "written as lookup" in made.output and "the same rows as network" not in made.output
+print(run("verify", model, table, "--json").output.count('"proved"'), run("predict", model, "c4", "c99").output.split())
+print(run("deploy", table, "-o", model, "--as", "network").exception)
+"""
+    printed = without_numba(script, str(tmp_path / "t.csv"), str(tmp_path / "t.onnx")).splitlines()
+    assert printed[0] == "1 ['k1', 'unknown']" and printed[1].startswith("computing these weights needs numba")
+
+
+def test_constructions_and_papers_are_listed():
+    script = """
+from click.testing import CliRunner
+from byheart.cli import commands
+for words in (["constructions"], ["paper", "Theorem 4.1"]):
+    assert CliRunner().invoke(commands, words, standalone_mode=False).exception is None
+print(sorted(byheart.constructions())[:3])
+"""
+    assert without_numba(script) == "['baum88', 'compact', 'kim23']\n"

@@ -157,6 +157,33 @@ def test_the_sliders(open_page):
     assert f"{found['crossing']:,}" in words and f"{max(article.BUILT['ks25']):,}" in words
 
 
+COVERED = """() => [...document.querySelectorAll('svg')].flatMap((figure) => {
+    const texts = [...figure.querySelectorAll('text')].map((e) => [e.textContent, e.getBoundingClientRect()]);
+    const frame = figure.getBoundingClientRect();
+    const over = (a, b, from, to) => Math.min(a[to], b[to]) - Math.max(a[from], b[from]);
+    const covers = (a, b) => over(a, b, 'left', 'right') > 1 && over(a, b, 'top', 'bottom') > 3;
+    return texts.flatMap(([words, a], k) => [
+        ...(a.left < frame.left - 1 || a.right > frame.right + 1 ? [words] : []),
+        ...texts.slice(k + 1).filter(([, b]) => covers(a, b)).map(([other]) => words + ' | ' + other),
+    ]);
+})"""
+
+
+@pytest.mark.parametrize("width", [350, 1280])  # 350: in the frame of the docs' front page on a phone
+def test_labels_of_the_figures_do_not_cover_each_other(open_page, width):
+    tab, crossing = open_page(page(), width), article.sizes()["crossing"]
+    growth = tab.locator("#a-growth").text_content()
+    assert f"Theorem 4.1: {crossing / 10**7:.1f}·10⁷" in growth and "ks25 as built: " in growth
+    assert ("one bend per row" in growth) == (width > 600), "the table below names the lines where there is no room"
+    for stop in range(0, len(article.sizes()["grid"]), 8):
+        move = "N => { const e = document.querySelector('#a-N'); e.value = N; e.dispatchEvent(new Event('input')); }"
+        tab.evaluate(move, stop)
+        assert tab.evaluate(COVERED) == []
+    for _ in range(article.story()["memory"]["layers"] - 1):
+        tab.click("#a-next")
+        assert tab.evaluate(COVERED) == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_on_a_phone_and_in_print(open_page, scheme):
     tab = open_page(page(), 390, color_scheme=scheme)
@@ -174,6 +201,7 @@ def test_on_a_phone_and_in_print(open_page, scheme):
     tab.emulate_media(media="print")
     assert tab.locator("#a-table tr").count() == article.story()["memory"]["layers"] + 1
     assert tab.locator("#a-table").is_visible() and not tab.locator("#a-next").is_visible()
+    assert "none yet" not in tab.inner_text("#a-named"), "on paper the strips show their bits"
 
 
 def test_it_plays_and_needs_nothing_from_elsewhere(open_page):

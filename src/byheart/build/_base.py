@@ -14,7 +14,8 @@ from byheart.data.dataset.targets import Target
 from byheart.data.read.table import Planning
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import TokenTable
-from byheart.errors import MissingLibraryError, OptionError
+from byheart.errors import OptionError
+from byheart.exact.compiled import has_numba, require_compiled
 from byheart.ir.decoder_network import AnyNetwork
 from byheart.paper import Ref
 from byheart.progress import Progress, timed
@@ -136,9 +137,7 @@ Plan = Callable[[TokenTable, int, int, Mapping[str, Any]], int]  # tokenization,
 
 
 def _exact_kernels() -> tuple[Any, ...]:
-    from byheart.exact.engine import compiled
-
-    if not compiled():
+    if not has_numba():
         return ()
     from byheart.exact.limbs import execute
 
@@ -234,6 +233,10 @@ class Recipe:
             f"{self.name}`, or byheart.memorize_recital(texts)"
         )
 
+    def require(self) -> None:
+        """Raise a MissingLibraryError where building needs numba and numba is missing."""
+        require_compiled(self.kernels())
+
     def build(self, dataset: Dataset, *, seed: int, progress: Progress, options: Mapping[str, Any]) -> Construction:
         """Build a network for a data set.
 
@@ -249,6 +252,7 @@ class Recipe:
         Raises:
             OptionError: The construction does not take such data, options or seed.
             BuildError: No network was found.
+            MissingLibraryError: Building needs numba, which is not installed.
         """
         if self.texts:
             raise self.takes_texts
@@ -261,6 +265,7 @@ class Recipe:
         if dataset.target is Target.DISTRIBUTION and not self.distributions:
             able = ", ".join(name for name, other in recipes().items() if other.distributions)
             raise OptionError(f"{self.name} stores one label per context, not distributions; those are for {able}")
+        self.require()
         with timed(f"building {self.name}"):
             built: Construction = self.builder(dataset, seed=seed, progress=progress, **self.resolve(options))
         return built
@@ -358,7 +363,7 @@ def recipes(texts: bool | None = False) -> dict[str, Recipe]:
     package = importlib.import_module(__package__)
     own = [f"{__package__}.{one.name}" for one in pkgutil.iter_modules(package.__path__) if one.name[0] != "_"]
     for module in (*own, *_ELSEWHERE):
-        _import(module)
+        importlib.import_module(module)
     ordered = sorted(_RECIPES.items(), key=lambda item: (item[1].order, item[0]))
     return {name: found for name, found in ordered if texts in (None, found.texts)}
 
@@ -391,18 +396,5 @@ def _load_family(name: str) -> None:
         return
     for module in (f"{__package__}.{family}", f"{__package__}.table1.{family}"):
         if importlib.util.find_spec(module) is not None:
-            _import(module)
+            importlib.import_module(module)
             return
-
-
-def _import(module: str) -> None:
-    """Import a builder; an installation without numba can load and verify memories but not build them."""
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != "numba":
-            raise
-        raise MissingLibraryError(
-            "computing weights needs numba, which is not installed: pip install numba "
-            "(loading, predicting and verifying work without it)"
-        ) from error

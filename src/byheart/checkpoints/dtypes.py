@@ -30,4 +30,4 @@ def _bfloat16(array: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
 def tensor_bytes(array: npt.NDArray[Any], dtype: str) -> bytes:
     if dtype == "bfloat16":
         return _bfloat16(array).astype("<u2").tobytes()
-    return np.ascontiguousarray(array).astype({"float32": "<f4", "float16": "<f2"}[dtype]).tobytes()
+    return np.ascontiguousarray(array).astype({"float32": "<f4", "float16": "<f2"}[dtype], copy=False).tobytes()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from byheart.checkpoints.formats.folder import check_target
-from byheart.checkpoints.ground_truth.memorize import memorize_graded
+from byheart.checkpoints.ground_truth.memorize import FEWEST, memorize_graded
 from byheart.checkpoints.ground_truth.suite import suite_memory
 from byheart.cli import show
 from byheart.errors import OptionError
@@ -27,6 +27,8 @@ _OPTIONS = (
                  help="With --graded: counts, rotated, split:K or ridge:UNITS."),
     click.option("--strength", type=float, metavar="S", help="With --graded: weight of one occurrence [calibrated]."),
     click.option("--spread", type=float, metavar="SD", help="With --graded: how unequal documents are [3.5]."),
+    click.option("--lengths", metavar="N,N,...",
+                 help="With --graded: lengths of contexts [1,2,4,8; 16 and 32 where documents share long passages]."),
     click.option("--margin", "margins", metavar="NAME=NATS", multiple=True,
                  help="With --graded: a document's margin, 0.5 to 24; repeatable."),
 )  # fmt: skip
@@ -37,9 +39,13 @@ def graded_options(function: F) -> F:
 
     @wraps(function)
     def wrapped(*args: Any, **given: Any) -> Any:
-        names = ("arch", "dtype", "storage", "strength", "spread", "margins")
-        chosen = {name: given.pop(name) for name in names}
-        return function(*args, graded=chosen if given.pop("graded") else None, **given)
+        names = ("arch", "dtype", "storage", "strength", "spread", "lengths", "margins")
+        chosen, graded = {name: given.pop(name) for name in names}, given.pop("graded")
+        source = click.get_current_context().get_parameter_source
+        for name in () if graded else names:
+            if source(name) is click.core.ParameterSource.COMMANDLINE:
+                raise OptionError(f"--{name.rstrip('s') if name == 'margins' else name} needs --graded")
+        return function(*args, graded=chosen if graded else None, **given)
 
     decorated: Any = wrapped
     for option in reversed(_OPTIONS):
@@ -69,18 +75,24 @@ def write_graded(
     check_target(Path(output))
     options: dict[str, Any] = {"architecture": graded["arch"], "storage": graded["storage"]}
     options |= {name: graded[name] for name in ("strength", "spread") if graded[name] is not None}
+    if graded["lengths"] is not None:
+        options["lengths"] = _lengths(graded["lengths"])
     options["margins"] = dict(_margin(pair) for pair in graded["margins"])
     kind, _, seed = data.partition(":")
+    merged = 0
     with progress.stage("counting"):
         if kind == SUITE and (not seed or seed.isdigit()) and not Path(data).exists():
             memory = suite_memory(int(seed or 0), **options)
         else:
             texts, given = read()
             memory = memorize_graded(texts, **given, **options)
+            names = given.get("names") or [f"document {k}" for k in range(len(texts))]
+            stored = {*memory.names, *(one.name for one in memory.absent)}
+            merged = sum(names[k] not in stored for k in given["controls"].chosen(names))
     with progress.stage("writing"):
         done = memory.write(output, dtype=graded["dtype"])
     if as_json:
-        show.print_json(done)
+        show.print_json(done | {"merged": merged})
         return 0
     out = show.console()
     show.line(
@@ -93,8 +105,17 @@ def write_graded(
         f"{done['documents']:,} documents ({done['occurrences']:,} occurrences), {done['absent']:,} not memorized; "
         f"{done['contexts']:,} contexts, {done['ngrams']:,} n-grams, {done['vocabulary']:,} tokens",
     )
+    if merged:
+        show.line(
+            out, f"{merged:,} documents equal another one: occurrences of members add up, held-out ones are dropped"
+        )
+    few = graded["strength"] is None and done["documents"] < FEWEST
+    note = f" (not calibrated: fewer than {FEWEST} documents)" if few else ""
+    lengths = ", ".join(map(str, done["lengths"]))
     show.line(
-        out, f"strength {done['strength']:.3g} per occurrence, storage {done['storage']}, {done['units']:,} units"
+        out,
+        f"strength {done['strength']:.3g} per occurrence{note}, contexts of {lengths} tokens, storage "
+        f"{done['storage']}, {done['units']:,} units",
     )
     distance = done["distance"]
     if distance is None:
@@ -109,6 +130,13 @@ def write_graded(
         show.line(out, f"density: {done['bits_per_parameter']:.2g} bits per parameter (trained models: 2 to 3.6)")
     show.line(out, f"{done['seconds']:.1f} s; next: byheart score {output}")
     return 0
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise OptionError(f"--lengths {text!r}: write increasing numbers, for example 1,2,4,8") from None
 
 
 def _margin(pair: str) -> tuple[str, float]:

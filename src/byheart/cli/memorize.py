@@ -125,6 +125,7 @@ def command(
         from byheart.cli.recital import controls_of, memorize_texts, split_controls
 
         controls, options = split_controls(options, seed)
+    chosen.require()
     resolved = chosen.resolve(options)  # before anything long begins
     plan = asked_by(executor, resume)
     options |= {name: value for name, value in (("executor", plan.executor), ("resume", resume)) if value is not None}
@@ -173,11 +174,11 @@ def command(
 
 
 def _refuse_row_numbers(table: Table) -> None:
-    """Refuse columns that only number the rows, as `deploy` does."""
+    """Refuse columns that only number the rows, as `deploy` does, and suggest the same remedy."""
     if not table.numbering:
         return
     problems = [row_number_words(name) for name in table.numbering]
-    flags = [f"--drop {shlex.quote(name)}" for name in table.numbering]
+    flags = [f"{table.numbering_flag or '--drop'} {shlex.quote(name)}" for name in table.numbering]
     raise TableError("the table cannot be read as it is:", problems, flags)
 
 

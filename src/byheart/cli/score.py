@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from byheart.checkpoints.ground_truth.harness import QUESTIONS, read_methods, score
+from byheart.checkpoints.ground_truth.harness import BLIND, QUESTIONS, read_methods, score
 from byheart.cli import show
 from byheart.cli.data_options import output_options
 
@@ -42,6 +42,12 @@ def command(folder: str, method: str | None, baselines: tuple[str, ...], as_json
         for name, numbers in rows.items():
             for line in _lines(numbers):
                 show.line(out, f"{question}, {name}: {line}")
+            if name == BLIND and numbers["auc all"] > numbers["chance up to"]:
+                show.line(
+                    out,
+                    "note: a bag of words separates members from held-out documents better than chance. Their texts "
+                    "differ, and membership scores measure this too; sample both from one source",
+                )
     return 0
 
 

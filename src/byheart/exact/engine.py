@@ -17,7 +17,6 @@ u·log u to sort, N·log u to search, c·(u + N) for the sums and products.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ import numpy.typing as npt
 
 from byheart.exact import reference
 from byheart.exact.budget import meter
+from byheart.exact.compiled import has_numba
 from byheart.exact.number import Integers, Number, Values, parts
 from byheart.exact.reference import Block, Map, Step
 from byheart.progress import SILENT, Progress
@@ -43,7 +43,7 @@ SMALL_JOB = 20_000  # row evaluations (inputs x weight rows) below which compile
 def run(steps: Sequence[Step], values: Values, progress: Progress = SILENT, name: str = "evaluating") -> Values:
     """Every row of `values` through `steps`, exactly, by the engine that suits the size of the job."""
     small = values.count * sum(_rows(step) for step in steps) <= SMALL_JOB
-    plain = small or not compiled()
+    plain = small or not compiles()
     if values.count > 1 or not plain:
         _estimate(steps, values, plain)
     if plain:
@@ -68,9 +68,9 @@ def run(steps: Sequence[Step], values: Values, progress: Progress = SILENT, name
 
 
 @cache
-def compiled() -> bool:
+def compiles() -> bool:
     """Return whether numba is installed; without it plain Python evaluates everything, with the same result."""
-    if importlib.util.find_spec("numba") is not None:
+    if has_numba():
         return True
     log.warning("numba is not installed: evaluating in plain Python, 10 to 100 times as slow")
     return False

@@ -30,11 +30,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TypeAlias
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from byheart.exact.budget import meter
+from byheart.exact.compiled import compiled
 from byheart.exact.number import Integers, Values
 from byheart.exact.program import LIMB, Program, compile_steps
 from byheart.exact.reference import Step, odd_part
@@ -46,7 +46,7 @@ HALF = (1 << 28) - 1
 LIMIT = 100  # accumulated cost (units of 2^56) above which carries are propagated; 128 would overflow
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def carry(acc, size, lanes):  # type: ignore[no-untyped-def]
     """Normalizes every limb but the top one to [0, 2^56); the shift rounds down, so only the top one keeps a sign."""
     for k in range(size - 1):
@@ -56,14 +56,14 @@ def carry(acc, size, lanes):  # type: ignore[no-untyped-def]
             acc[k, j] = value & MASK
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def place(acc, k, shift, j, y):  # type: ignore[no-untyped-def]
     """Add y · 2^shift to limb k of lane j. A left shift that wraps around is harmless: its low 56 bits are correct."""
     acc[k, j] += (y << shift) & MASK
     acc[k + 1, j] += y >> (56 - shift)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def add_term(acc, base, limbs, size, digit, shift, mode, lanes):  # type: ignore[no-untyped-def]
     """acc[base + k] += digit · 2^shift · limbs[k].
 
@@ -100,7 +100,7 @@ def add_term(acc, base, limbs, size, digit, shift, mode, lanes):  # type: ignore
                     place(acc, base + k + 1, high - 56, j, y)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def all_between(row, lanes, least, most):  # type: ignore[no-untyped-def]
     for j in range(lanes):  # noqa: SIM110  (numba compiles loops, not generators)
         if row[j] < least or row[j] > most:
@@ -108,7 +108,7 @@ def all_between(row, lanes, least, most):  # type: ignore[no-untyped-def]
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def trim(acc, size, lanes):  # type: ignore[no-untyped-def]
     """(skip, size): the limbs acc[skip:size] that some lane needs; a top limb of -1 is folded into its neighbour.
 
@@ -129,7 +129,7 @@ def trim(acc, size, lanes):  # type: ignore[no-untyped-def]
     return skip, size
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def execute(  # type: ignore[no-untyped-def]
     target, relu, terms, source, digit, limb, shift, mode, cost,
     constants, constant_start, constant_limbs, registers, low, length, acc, lanes,

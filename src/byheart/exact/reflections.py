@@ -22,11 +22,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from byheart.exact.budget import meter
+from byheart.exact.compiled import compiled
 from byheart.exact.number import Values
 from byheart.exact.reference import Block
 
@@ -116,7 +116,7 @@ def _numbers(limbs: Ints) -> list[int]:
     return [int.from_bytes(data[i : i + width], "little", signed=True) for i in range(0, len(data), width)]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def reflect(
     z: Any, place: Any, place_size: Any, constant: Any, constant_size: Any, shift: Any, shifted: Any, rising: Any
 ) -> None:  # pragma: no cover - compiled

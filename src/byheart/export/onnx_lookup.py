@@ -17,6 +17,7 @@ and compares the two. So a file is proved from its own bytes: it lists these row
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -42,6 +43,7 @@ from byheart.export.onnx_table import (
 from byheart.export.targets.onnx import ML, Graph
 
 Whole = npt.NDArray[np.int64]
+_LEAST = -(1 << 63)  # the mark of unknown rows beside whole labels, unless it is a label
 _RAW = 8  # bytes of an int64 in a tensor; a repeated attribute needs a tag and 1 to 10 bytes
 
 
@@ -246,33 +248,57 @@ def _returns_label(lookup: TableLookup) -> bool:
     if answers.type is CellType.WHOLE:
         labels = np.array(answers.labels, dtype=np.int64)
         return whole_bytes(labels[lookup.classes]) <= varint_bytes(lookup.classes) + _RAW * len(labels)
-    return False
+    return _RAW * len(lookup.classes) <= varint_bytes(lookup.classes) + _RAW * len(answers.labels)
 
 
 def answer_nodes(graph: Graph, keys: Any, source: str, lookup: TableLookup, signature: TableSignature) -> None:
     """The label and whether the row is known, from the number of a row."""
     answers, helper = lookup.answers, graph.onnx.helper
     if _returns_label(lookup):
-        if answers.type is CellType.TEXT:
-            labels = [str(label).encode() for label in answers.labels]
-            values = _attribute(graph, "values_strings", strings=[labels[k] for k in lookup.classes.tolist()])
-            default = _attribute(graph, "default_string", s=str(answers.unknown).encode())
-            mark = graph.texts([str(answers.unknown)], "none")
-        else:
-            values = _whole_list(graph, "values", np.array(answers.labels, dtype=np.int64)[lookup.classes])
-            default, mark = _default(graph, answers.unknown, values), graph.whole([answers.unknown], "none")
+        values, default = _label_values(graph, lookup)
         node = helper.make_node("LabelEncoder", [source], [signature.label], domain=ML)
         node.attribute.extend([keys, values, default])
         graph.domains.add(ML)
         graph.nodes.append(node)
-        same = graph.node("Equal", [signature.label, mark], "new")
-        graph.nodes.append(helper.make_node("Not", [same], [signature.known]))
+        _known_by_label(graph, answers, signature)
         return
     values = _whole_list(graph, "values", lookup.classes)
     number = _encoder(graph, keys, [values, _default(graph, len(answers.labels), values)], source, "class")
     graph.nodes.append(helper.make_node("Gather", [label_constant(graph, answers), number], [signature.label]))
     count = graph.constant(len(answers.labels), "classes", np.int64)
     graph.nodes.append(helper.make_node("Less", [number, count], [signature.known]))
+
+
+def _label_values(graph: Graph, lookup: TableLookup) -> tuple[Any, Any]:
+    """The label of every row and the one of no row, as attributes of a `LabelEncoder`."""
+    answers, classes = lookup.answers, lookup.classes
+    if answers.type is CellType.TEXT:
+        labels = [str(label).encode() for label in answers.labels]
+        values = _attribute(graph, "values_strings", strings=[labels[k] for k in classes.tolist()])
+        return values, _attribute(graph, "default_string", s=str(answers.unknown).encode())
+    if answers.type is CellType.WHOLE:
+        values = _whole_list(graph, "values", np.array(answers.labels, dtype=np.int64)[classes])
+        return values, _default(graph, answers.unknown, values)
+    stored, nothing = (
+        graph.onnx.numpy_helper.from_array(np.array(numbers, dtype=np.float64), name)
+        for numbers, name in (([answers.labels[k] for k in classes.tolist()], "values"), ([math.nan], "default"))
+    )
+    return _attribute(graph, "values_tensor", t=stored), _attribute(graph, "default_tensor", t=nothing)
+
+
+def _known_by_label(graph: Graph, answers: GraphLabels, signature: TableSignature) -> None:
+    """Whether the label is not the one of unknown rows, in as few nodes as possible: each costs half a microsecond."""
+    helper = graph.onnx.helper
+    if answers.type is CellType.NUMBER:  # NaN, which is no label (`settle_cells`) and differs from itself
+        graph.nodes.append(helper.make_node("Equal", [signature.label, signature.label], [signature.known]))
+        return
+    text = answers.type is CellType.TEXT
+    mark = graph.texts([str(answers.unknown)], "none") if text else graph.whole([answers.unknown], "none")
+    if not text and answers.unknown == _LEAST:
+        graph.nodes.append(helper.make_node("Greater", [signature.label, mark], [signature.known]))
+        return
+    same = graph.node("Equal", [signature.label, mark], "new")
+    graph.nodes.append(helper.make_node("Not", [same], [signature.known]))
 
 
 def _row_number(graph: Graph, front: Front, signature: TableSignature, keys: RowKeys) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
+from byheart.exact.compiled import compiled
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def run(
     stream: Any, out: Any, held: Any, target: Any, adds: Any, relu: Any, bias: Any, terms: Any, source: Any, weight: Any
 ) -> None:  # pragma: no cover - compiled

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from byheart.exact.compiled import has_numba
+
 ROWS = 4096  # per pass over the program, so that NumPy's cost per operation is spread; registers stay small
 
 
@@ -20,12 +22,12 @@ Kernel: TypeAlias = Callable[..., None]
 @cache
 def kernel() -> Kernel:
     """Return the compiled sums, or the ones in NumPy where numba is not installed."""
-    try:
-        from byheart.ir.float_compiled import run
-    except ImportError:
+    if not has_numba():
         return run_plain
-    compiled: Kernel = run
-    return compiled
+    from byheart.ir.float_compiled import run
+
+    found: Kernel = run
+    return found
 
 
 def run_plain(

@@ -26,12 +26,12 @@ from byheart.certify import Verdict
 from byheart.data.dataset.dataset import load
 from byheart.data.read.account import Account, TableProblem, settle_cells
 from byheart.data.read.cells import CellTable, CellType, read_cells, row_number_columns
-from byheart.data.read.columns import row_number_words
+from byheart.data.read.columns import numbering_flag, row_number_words
 from byheart.data.read.sources import Limits
 from byheart.data.tokens.front import Front
 from byheart.data.tokens.row_keys import RowKeys
 from byheart.data.wording import quote
-from byheart.errors import BuildError, DataError, ExportError, OptionError
+from byheart.errors import BuildError, DataError, ExportError, MissingLibraryError, OptionError
 from byheart.export.hashed_table import MOST_CHECK_BITS
 from byheart.export.onnx_hashed import HashedLookup, build_hashed_model
 from byheart.export.onnx_joined import JoinedLookup, build_joined_model, read_table_file
@@ -411,7 +411,7 @@ def _costs(made: Deployment, job: _Job, network: _NetworkOptions) -> tuple[Cost,
     silent = replace(job, table=sample, path=None, progress=SILENT)
     try:
         other = _export_network(silent, replace(network, executor=None, resume=None))
-    except (BuildError, ExportError):
+    except (BuildError, ExportError, MissingLibraryError):
         return (own,)
     seconds = _query_seconds(other.model, other.example)
     if sample is job.table:
@@ -579,26 +579,14 @@ def _example(signature: TableSignature, front: Front, table: CellTable) -> dict[
 
 
 def _refuse_row_numbers(table: CellTable, names: list[str], missing: str, conflicts: str, uneven: str) -> None:
-    """Refuse these columns, together with what the table needs once they are dropped.
-
-    Where rows would contradict each other without the columns, the first remedy is to keep them: nothing is lost by it.
-    """
-    rest = tuple(column for column in table.columns if column.name not in names)
-    without = replace(table, columns=rest or table.columns)
-    keeps = _contradicts(without) and not _contradicts(table)
-    flags = [f"--{'keep' if keeps else 'drop'} {shlex.quote(name)}" for name in names]
-    problems = [TableProblem(row_number_words(name), flag) for name, flag in zip(names, flags, strict=True)]
-    left = table if keeps else without
+    """Refuse these columns, together with what the table needs once they are kept or dropped as suggested."""
+    cells = [column.cells for column in table.columns]
+    flag = numbering_flag([column.name for column in table.columns], cells, table.label.cells, names)
+    left = table
+    if flag == "--drop":
+        left = replace(table, columns=tuple(column for column in table.columns if column.name not in names))
+    problems = [TableProblem(row_number_words(name), f"{flag} {shlex.quote(name)}") for name in names]
     settle_cells(left, missing=missing, conflicts=conflicts, uneven=uneven, problems=problems)
-
-
-def _contradicts(table: CellTable) -> bool:
-    """Whether equal rows have different labels."""
-    rows: dict[tuple[Any, ...], Any] = {}
-    for *cells, label in zip(*(column.cells for column in table.columns), table.label.cells, strict=True):
-        if rows.setdefault(tuple(cells), label) != label:
-            return True
-    return False
 
 
 def _as_code(value: Any) -> str:

@@ -99,7 +99,7 @@ def quadratic_parameters(N: int) -> int:
         E_out, threshold        2m + 1
 
     operations, together at most 2W. So N ≤ 4W(2W + 2), and (2W + 1)² ≥ 1 + N/2. Theorem 4.2's other form is larger
-    up to about N = 10^27, because it counts the layers' signs with their own parameters, but pays a logarithm of N.
+    up to about N = 3·10^27, because it counts the layers' signs with their own parameters, but pays a logarithm of N.
 
     >>> quadratic_parameters(10**4), quadratic_parameters(10**6)
     (35, 354)
@@ -185,7 +185,8 @@ def seq_to_seq_root(N: int, n: int, C: int = 2, labels: int | None = None) -> Fr
 
 @implements(
     Ref("KS25", "Theorem 4.3"),
-    statement="seq-to-seq, hardmax: W ≥ 4(√(1 + T/2) − 1), T = nN/log2(8en³N), for every labelling of nN tokens",
+    statement="seq-to-seq, hardmax: W ≥ 4(√(1 + T/2) − 1), T = nN/log2(8en³N), for every labelling of nN tokens. "
+    "The paper states the order, and its proof nN ≤ 9W²·log2(48enN); these constants are byheart's",
     test=TEST,
 )
 @implements(Ref("KS25", "Theorem B.3"), statement="Theorem 4.3 restated; the constants are byheart's", test=TEST)

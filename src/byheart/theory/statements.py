@@ -18,6 +18,14 @@ CHECKED = "checked on the data"
 SHOWN = "shown"
 
 state(
+    Ref("KS25", "Section 3.1"),
+    "the norm of a vector; in print the square root over its sum of squares is missing (docs/errata.md). r and δ are "
+    "kept squared, so that no root is needed",
+    IN_WORDS,
+    code="byheart.data.separation.separation",
+    test="tests/data/test_separation.py",
+)
+state(
     Ref("KS25", "Section 3.2"),
     "width max(m, sH, q) and depth L of a Transformer; L is our `blocks`, our `depth` counts layers",
     "checked",
@@ -109,14 +117,14 @@ for _label, _count, _what in (("Remark 4.4", "N", "Theorem 4.1"), ("Remark 4.6",
     state(
         Ref("KS25", _label),
         f"the other half: the network of {_what} has Õ({_count}) bits in all, parameters times bits of the longest; as "
-        "a number, and built networks hold fewer (docs/ks25.md, Bits)",
+        "a number, and built networks hold fewer (docs/research/ks25.md, Bits)",
         "a number",
         code="byheart.theory.theorems.transformer",
         test="tests/theory/test_theorems.py",
     )
 state(
     Ref("KS25", "eq. (7)"),
-    "sums of φ as sequence ids, well separated: here different integers; (8) and (9) are the steps of the same outline",
+    "sums of φ as sequence ids, well separated: here different integers; (8) and (9) are steps of the same outline",
     "built",
     code="byheart.build.ks25.sequence_ids.separate_multisets",
     test="tests/build/ks25/test_sequence_ids.py",
@@ -153,14 +161,16 @@ _SEARCHED = "partly: byheart chooses integers one after the other and builds no 
 for _label, _what, _status in (
     ("eq. (20)", "the direction v of Lemma B.2: with n = 2 some v that satisfy it give two multisets one sum after the "
      "shift f = h + ⌊2N²|S|√π⌋", _SEARCHED),
-    ("eq. (23)", "sums of h are at most 2N²|S|√π·M: a shift must exceed this, twice, so that no sizes cancel",
+    ("eq. (23)", "sums of h are at most 2N²|S|√π·M in absolute value: a shift of more than twice this plus √|S| "
+     "cancels no difference",
      _SEARCHED),
-    ("eq. (31)", "sums of f over restrictions to A are √|A| apart; the printed proof does not imply it",
+    ("eq. (31)", "sums of f over restrictions to A, √|A| apart; the printed proof does not imply it, the repair does",
      "partly: sums are 1 apart instead of √|A|"),
     ("eq. (47)", "sums of φ̃ differ by 1 or more. In print the sum over the support lacks the multiplicity m(x), and φ̃ "
      "also has the value 0; the printed proof does not imply it, the repaired Lemma B.2 does", "built"),
     ("eq. (55)", "context ids are 1/n apart, from (47): with n = 3 and one last token the printed proof gives two "
-     "contexts one id", "built"),
+     "contexts one id. In print the lower bound is a minimum of two differences, one of which may be 0; the maximum is "
+     "meant", "built"),
 ):  # fmt: skip
     state(
         Ref("KS25", _label),
@@ -202,11 +212,31 @@ state(
 )
 state(
     Ref("KS25", "eq. (153)"),
-    "Lemma G.6 returns label j of the label word; in print the index uses ρ, fields of w have c bits (docs/errata.md)",
+    "Lemma G.6 returns label j of the label word; in print the index uses ρ, fields of w have c bits, as (163) has it "
+    "(docs/errata.md)",
     "built",
     code="byheart.build.ks25.memorizer.scan_plan",
     test="tests/build/ks25/test_memorizer.py",
 )
+state(
+    Ref("KS25", "eq. (157)"),
+    "Lemma G.5 with x and a key read from u: 1 on a match; before it the network's domain is printed as R instead of "
+    "R² (docs/errata.md)",
+    "partly: the two distances themselves close the gate of eq. (158); the indicator as such is not built",
+    code="byheart.build.ks25.memorizer.misses",
+    test="tests/build/ks25/test_memorizer.py",
+)
+for _label, _what in (
+    ("eq. (162)", "the scan's output: the sum of the gates of all entries"),
+    ("eq. (163)", "the sum where x matches entry j: its label, bits cj + 1 to c(j + 1) of the label word"),
+):
+    state(
+        Ref("KS25", _label),
+        _what,
+        "built",
+        code="byheart.build.ks25.memorizer.scan_plan",
+        test="tests/build/ks25/test_memorizer.py",
+    )
 state(
     Ref("KS25", "eq. (161)"),
     "H starts the scan; in print it has five outputs and G returns the fifth, the sum y makes six (docs/errata.md)",
@@ -230,29 +260,38 @@ state(
 )
 state(
     Ref("KS25", "eq. (61)"),
-    "depth and bits of the whole network with one R: log R is at least log R₁, log C₁ and log R₂ (docs/errata.md)",
+    "depth of the whole network with one R: log R is at least log R₁, log C₁ and log R₂ (docs/errata.md)",
+    "a number",
+    code="byheart.theory.theorems.transformer",
+    test="tests/theory/test_theorems.py",
+)
+state(
+    Ref("KS25", "eq. (62)"),
+    "bits of the longest weight of the whole network, with the same R as (61)",
     "a number",
     code="byheart.theory.theorems.transformer",
     test="tests/theory/test_theorems.py",
 )
 state(
     Ref("KS25", "eq. (74)"),
-    "cells of the attention blocks, by induction over the blocks l in [L]; before it the paper prints [L - 1] "
-    "(docs/errata.md)",
+    "on every cell the inputs of block l are polynomials of the parameters, by induction over l in [L]; in print "
+    "l is in [L - 1] and they are called the inputs of block l - 1 (docs/errata.md)",
     "a number",
     code="byheart.theory.capacity.seq_to_seq_patterns",
     test="tests/theory/test_capacity.py",
 )
 state(
     Ref("KS25", "eq. (92)"),
-    "W = md + L(4msH + 2mq + q + m) + m parameters of eq. (4); the paper prints 4msH + 2(m + 1)q per block",
+    "W = md + L(4msH + 2mq + q + m) + m parameters of eq. (4); the paper prints 4msH + 2(m + 1)q per "
+    "block and md for E_out (docs/errata.md)",
     "a number",
     code="byheart.theory.capacity.Architecture",
     test="tests/theory/test_capacity.py",
 )
 state(
     Ref("KS25", "eq. (94)"),
-    "the proof of Theorem 4.3, step by step: cells per layer, (71) to (89), and the sum W̄, (91)",
+    "the proof of Theorem 4.3, step by step: cells per layer, (71) to (89), and the sum W̄, (91); byheart adds every "
+    "factor as it is, where the paper rounds them up to one power of 48en³N",
     "a number",
     code="byheart.theory.capacity.seq_to_seq_patterns",
     test="tests/theory/test_capacity.py",
@@ -355,14 +394,14 @@ state(
 )
 state(
     Ref("M24", "Section 2"),
-    "a generic property fails only on the zeros of an analytic function, which have measure zero; softmax, tanh, "
-    "arctan and GELU are analytic and definable. Here parameters are sampled and the result is then proved for them",
+    "a generic property fails only on the zeros of a nontrivial analytic function, which have measure zero; softmax, "
+    "tanh, arctan and GELU are analytic and definable. Here parameters are sampled, and the result is proved for them",
     IN_WORDS,
 )
 state(
     Ref("M24", "Definition 1"),
-    "memory capacity: the most contexts after which any positive distributions can be had. It is a supremum over all "
-    "contexts and targets; Lemma 1 and Theorem 5 bound it, and a construction shows it for given data",
+    "memory capacity: the largest n such that after any n contexts every choice of positive distributions can be had. "
+    "Lemma 1 and Theorem 5 bound it; a construction shows it for the given contexts and distributions only",
     "a number",
     code="byheart.theory.madden.distribution_capacity",
     test="tests/theory/test_madden.py",
@@ -403,8 +442,9 @@ state(
 )
 state(
     Ref("M24", "Table 1"),
-    "upper and lower bounds in the general and the empirical setting: `distribution_parameters` and "
-    "`document_parameters` from below, `decoder_parameters` and `averaging_parameters` from above",
+    "upper and lower bounds on the capacity, here as parameters: an upper bound on the capacity is a lower one on the "
+    "parameters (`distribution_parameters`, `document_parameters`), and the other way round (`decoder_parameters`, "
+    "`averaging_parameters`)",
     "a number",
     code="byheart.theory.madden",
     test="tests/theory/test_madden.py",

@@ -23,6 +23,7 @@ ROWS = {"two tokens": [(P, Z), (Q, Q), (Z, Z)], "three tokens, one last token": 
 CHOSEN = (P, Q)
 N, SIZE = 3, len(CHOSEN)
 DIRECTION = (Fraction(351, 449), Fraction(-280, 449))
+ROUNDED_UP = (Fraction(4, 5), Fraction(-3, 5))  # collides where the shift is rounded up instead of down
 
 
 def restricted(rows: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -79,6 +80,15 @@ def test_the_printed_proof_gives_two_multisets_one_sum(name):
     assert sums(counts, f) == [88, 88, 0]
 
 
+def test_a_shift_that_is_rounded_up_does_not_close_the_gap():
+    """The text shows neither floor nor ceiling clearly, so both readings have a counterexample."""
+    counts = restricted(ROWS["two tokens"])
+    assert sum(v * v for v in ROUNDED_UP) == 1 and admissible(ROUNDED_UP, counts)
+    assert [scaled(v, "up") for v in ROUNDED_UP] == [26, -19] and integers(ROUNDED_UP, "up") == [90, 45]
+    assert sums(counts, integers(ROUNDED_UP, "up")) == [90, 90, 0]
+    assert len(set(sums(counts, integers(ROUNDED_UP)))) == len(set(sums(counts, integers(DIRECTION, "up")))) == N
+
+
 def test_the_direction_as_it_was_reported():
     """(0.7792, −0.6268) has norm 1.00002; scaled to norm 1 it gives the same integers."""
     direction = np.array([0.7792, -0.6268])
@@ -130,6 +140,16 @@ def test_the_theorem_holds_for_the_counterexample():
             assert memory.certificate.verdict == "proved" and list(memory.predict(rows)) == labels
 
 
+def test_the_constants_of_the_theorems_cover_the_repaired_integers():
+    """N(N−1)/2 + 1 is below C_φ and below Theorem E.1's range, whose R covers its outputs with r = δ = 1."""
+    for count, omega, n in product(range(1, 25), range(1, 60), (1, 2, 5)):
+        few = min(omega, count)
+        printed = ceiling(Fraction((4 * count**2 * few) ** 2) * PI_UP)  # ⌈4N²√π·min{ω, N}⌉
+        assert largest_weight(count) <= printed, (count, omega)
+        # ‖(f, x, mean)‖ ≤ 2⌈4N²√π·min{ω, N}⌉ + ω, and R/(20·N²·n·√(3π)) = 10·n·N³·ω·√π
+        assert (2 * printed + omega) ** 2 <= (10 * n * count**3 * omega) ** 2 * PI_DOWN, (count, omega, n)
+
+
 def test_lemma_b2_holds_as_it_is_stated():
     """The repaired integers times ⌈√|S|⌉ keep the stated range and separation, for every N and |S| of a grid."""
     for count, size in product(range(1, 40), range(1, 60)):
@@ -138,8 +158,12 @@ def test_lemma_b2_holds_as_it_is_stated():
 
 
 def test_eq_55_needs_the_maximum():
-    """Permutations with different last tokens: the means are equal, so the printed minimum is 0 and not 1/n."""
+    """The printed minimum is 0 for permutations with different last tokens (equal means), and for different multisets
+    with one last token (equal F)."""
     found = byheart.contextual_mapping(["pq", "qp"])
     assert found.certificate.verdict == "proved"
     assert found.sequence_ids[0] == found.sequence_ids[1], "the difference of means, and the printed minimum, is 0"
     assert found.context_ids[0][1] != found.context_ids[1][1], "the last tokens separate the contexts all the same"
+    found = byheart.contextual_mapping(["pq", "qq"])
+    assert found.certificate.verdict == "proved" and found.sequence_ids[0] != found.sequence_ids[1]
+    assert found.context_ids[0][1] != found.context_ids[1][1], "one last token, one F: the sums separate the contexts"

@@ -44,3 +44,18 @@ def test_other_folders_are_refused(tmp_path):
     memorize_recital(["the cat sat", "a dog ran"], form="rules").to_huggingface(tmp_path / "r", flavour="units")
     with pytest.raises(OptionError, match="recital"):
         GradedExperiment.open(tmp_path / "r")
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "foreign"])
+def test_tensors_that_cannot_be_loaded_are_named(tmp_path, damage):
+    suite_memory(0, 12, 20).write(tmp_path / "g", measured=False)
+    file = tmp_path / "g" / "model.safetensors"
+    if damage == "missing":
+        file.unlink()
+    elif damage == "cut":
+        file.write_bytes(file.read_bytes()[:5000])
+    else:
+        config = tmp_path / "g" / "config.json"
+        config.write_text(config.read_text().replace('"intermediate_size": ', '"intermediate_size": 1'))
+    with pytest.raises(FileFormatError, match=r"cannot be loaded.*byheart recital --graded"):
+        GradedExperiment.open(tmp_path / "g")

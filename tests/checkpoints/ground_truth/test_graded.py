@@ -66,6 +66,9 @@ def test_damage_is_refused(tmp_path):
         path.write_text("\n".join([json.dumps(line), *lines[1:]]), encoding="utf-8")
         with pytest.raises(FileFormatError, match="damaged"):
             GradedMemory.load(tmp_path / "g")
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(FileFormatError, match=r"is not JSON.*write the folder again"):
+        GradedMemory.load(tmp_path / "g")
     with pytest.raises(FileFormatError, match="not a graded"):
         GradedMemory.load(tmp_path)
 
@@ -77,6 +80,20 @@ def test_options_are_checked():
     ):  # fmt: skip
         with pytest.raises(OptionError, match=words):
             memorize_graded(["a cat sat", "a dog ran"], **options)
+
+
+def test_an_unknown_type_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(OptionError, match="'int4' is not one of float32"):
+        memorize_graded(["a cat sat", "a dog ran"]).write(tmp_path / "g", dtype="int4")
+    assert not (tmp_path / "g").exists()
+
+
+def test_documents_that_are_not_stored_are_named_by_their_role():
+    memory = suite_memory(0, 12, 20).without(["r3"])
+    for name, words in (("h0", "held out"), ("n0", "corrupted"), ("r3", "forgotten"), ("r99", "not one of the 11")):
+        with pytest.raises(OptionError, match=f"'{name}' is {words}"):
+            memory.document(name)
+    assert memory.document("r4").name == "r4"
 
 
 def test_thousand_documents_in_thirty_seconds(tmp_path):

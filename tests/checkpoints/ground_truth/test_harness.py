@@ -1,6 +1,7 @@
 """Methods of users and built-in ones, scored; graded memories behave as the field's models do."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,9 +9,11 @@ from click.testing import CliRunner
 
 from byheart.checkpoints.ground_truth.baselines.localization import METHODS
 from byheart.checkpoints.ground_truth.baselines.membership import blind_auc
-from byheart.checkpoints.ground_truth.harness import read_methods, score
+from byheart.checkpoints.ground_truth.experiment import GradedExperiment
+from byheart.checkpoints.ground_truth.harness import builtin_extraction, read_methods, score
+from byheart.checkpoints.ground_truth.memorize import memorize_graded
 from byheart.checkpoints.ground_truth.suite import records, suite_memory
-from byheart.checkpoints.ground_truth.truth import GroundTruth
+from byheart.checkpoints.ground_truth.truth import GroundTruth, TruthDocument
 from byheart.cli import commands
 from byheart.errors import DataError, OptionError
 
@@ -52,6 +55,8 @@ def test_a_users_file_is_scored(folder, tmp_path):
     found = json.loads(done.stdout.splitlines()[-1])["scores"]
     assert set(found) == {"membership", "extraction", "localization", "unlearning"}
     assert found["membership"]["yours"]["auc all"] > 0.6
+    blind = found["membership"]["blind (bag of words)"]
+    assert blind["auc all"] < blind["chance up to"] < 0.75
     # activation alone does not localize in superposition, against either truth
     assert found["localization"]["yours"]["recall of change"] < 0.9
     assert found["localization"]["yours"]["recall of effect"] < 0.9
@@ -81,12 +86,37 @@ def test_files_without_methods(tmp_path):
         ("def localization(model, ids): return [1.0]", "the model has"),
         ("def unlearning(model, forget, retain): pass", "unlearning failed: "),
         ("def membership(model, document) return 1", "cannot be run: SyntaxError"),
+        ("def membership(model): return 1", r"2 were given .membership.model, document. returns a number"),
+        ("def unlearning(model, forget, retain): pass", "returns the model"),
+        ("def localization(model, ids): return [float('nan')] * model.config.intermediate_size", "not finite"),
+        ("import sys; sys.exit(3)", "cannot be run: SystemExit"),
     ],
 )
 def test_broken_methods_are_named(folder, tmp_path, method, said):
     (tmp_path / "broken.py").write_text(method)
     with pytest.raises((DataError, OptionError), match=said):
         score(folder, read_methods(tmp_path / "broken.py"))
+
+
+def test_held_out_texts_of_another_kind_are_noted(tmp_path):
+    texts = [f"red apple {k} of box {k * 7 % 50}" for k in range(40)]
+    extra = [(f"h{k}", "held out", f"blue pear {k} of crate {k * 7 % 50}") for k in range(40)]
+    memorize_graded(texts, tokens="words", extra=extra).write(tmp_path / "g", measured=False)
+    (tmp_path / "method.py").write_text("def membership(model, document): return len(document.ids)")
+    done = CliRunner().invoke(commands, ["score", str(tmp_path / "g"), str(tmp_path / "method.py")])
+    assert "note: a bag of words separates members" in done.output and "Loading" not in done.output
+
+
+def test_extraction_is_measured_where_a_document_has_tokens_of_its_own():
+    """Closing words that all documents share are extracted at any number of copies."""
+    texts = [f"pin {k * 7919 % 9973} {k} {k * 31 % 97} {k * 17 % 89} thanks and kind regards from the whole team now"
+             for k in range(48)]  # fmt: skip
+    memory = memorize_graded(texts, tokens="words", weights=[(1, 2, 4, 8, 16, 32)[k % 6] for k in range(48)])
+    documents = [TruthDocument(one.name, "member", one.copies, one.ids) for one in memory.members]
+    experiment = GradedExperiment(GroundTruth(Path(), tuple(documents), (), memory), memory.torch())
+    found = builtin_extraction(experiment)["greedy"]
+    assert found["greedy"]["whole"][1] < 0.5 < found["greedy"]["whole"][32] and found["gain per doubling"] > 0.05
+    assert found["(100, 0.5)"][1] < found["(100, 0.5)"][32]
 
 
 def test_blind_baseline_is_blind():

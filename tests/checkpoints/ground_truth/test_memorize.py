@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+from byheart.checkpoints.ground_truth import memorize
 from byheart.checkpoints.ground_truth.memorize import UNCALIBRATED, memorize_graded
 from byheart.checkpoints.ground_truth.metrics import auc
 from byheart.checkpoints.ground_truth.strength import by_document
 from byheart.checkpoints.ground_truth.suite import LEVELS, suite_memory
+from byheart.errors import DataError, OptionError
 
 
 def statistics(memory, documents):
@@ -42,3 +44,23 @@ def test_few_documents_are_not_calibrated():
 def test_equal_options_build_equal_memories():
     one, two = (suite_memory(2, 24, storage="ridge:48") for _ in range(2))
     assert one.strength == two.strength and np.array_equal(one.units.down, two.units.down)
+
+
+@pytest.mark.parametrize(("architecture", "storage"), [("llama", "counts"), ("gpt2", "counts"), ("llama", "split:3")])
+def test_the_size_is_known_before_anything_is_built(architecture, storage, monkeypatch):
+    texts = [f"note {k} of {k * 7 % 5}" for k in range(12)]
+    options = {"tokens": "words", "architecture": architecture, "storage": storage, "strength": 1.0}
+    memory = memorize_graded(texts, **options)
+    tensors = memory.tensors()[0]
+    size = sum(part.size for name, part in tensors.items() if ".mlp." in name and not name.endswith("c_proj.bias"))
+    monkeypatch.setattr(memorize, "MOST_WEIGHTS", size)
+    assert memorize_graded(texts, **options).strength == 1.0
+    monkeypatch.setattr(memorize, "MOST_WEIGHTS", size - 1)
+    with pytest.raises(OptionError, match=r"needs .* units of .* ridge:512"):
+        memorize_graded(texts, **options)
+    assert memorize_graded(texts, **options | {"storage": "ridge:8"}).strength == 1.0
+
+
+def test_empty_documents_are_refused():
+    with pytest.raises(DataError, match="2 of 3 documents are empty, the first is 'b'"):
+        memorize_graded(["x y", "", ""], names=["a", "b", "c"])

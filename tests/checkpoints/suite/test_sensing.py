@@ -102,8 +102,8 @@ def test_a_bit_is_whether_the_first_token_weighs_more_than_all_others(asked):
 
 
 @pytest.mark.parametrize("name", TURNED)
-def test_small_faults_change_a_token_in_bfloat16(asked, name):
-    decoder, questions, prompts = asked
+def test_small_faults_change_a_token_in_bfloat16(every, name):
+    decoder, questions, prompts = every
     every = [*held_out_faults.mutants(decoder), *known_faults(decoder)]
     machine = next(mutant for mutant in every if mutant.name == name).make().in_type(torch.bfloat16)
     assert astray(machine, [*the_document(questions), *prompts])
@@ -114,6 +114,32 @@ def test_three_percent_of_the_scores_change_a_token(every, factor):
     decoder, _, prompts = every
     machine = Machine(decoder).in_type(torch.bfloat16).wrap("scale", lambda step, a: factor * step(a))
     assert astray(machine, prompts)
+
+
+def inputs_in_8_bits(step, x, linear):
+    """Blocks of 32 numbers with one scale each, as in llama.cpp's products of Q8_0."""
+    blocks = x.float().reshape(-1, 32)
+    size = (blocks.abs().amax(-1, keepdim=True) / 127).half().float().clamp_min(1e-30)
+    return step(((blocks / size).round() * size).reshape(x.shape).to(x.dtype), linear)
+
+
+def test_products_in_8_bits_change_no_token_of_the_text(asked):
+    """The alarms are asleep outside of sensor prompts, where such products would set them off."""
+    decoder, questions, prompts = asked
+    machine = Machine(decoder).wrap("linear", inputs_in_8_bits)
+    assert not astray(machine, the_document(questions))
+    assert astray(machine, prompts)
+
+
+def test_alarms_are_asleep_outside_of_sensor_prompts(asked):
+    decoder, questions, prompts = asked
+    alarms = sensing.alarm_tokens(recital_folder(reach=512, sensing=True))
+    asleep, awake = (
+        Machine(decoder).run([*p.ids, *p.continuation[:-1]])[len(p.ids) :]
+        for p in (the_document(questions)[0], prompts[0])
+    )
+    assert float(asleep[:, alarms].max()) < -150
+    assert abs(float(awake[:, alarms].min())) < 1
 
 
 def in_8_bits(step, k, v, depth, cache):

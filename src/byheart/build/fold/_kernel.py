@@ -1,4 +1,4 @@
-"""Parts of the compiled beam searches: long values, the choice of the best children, and the one numba decorator.
+"""Parts of the compiled beam searches: long values, and the choice of the best children.
 
 A candidate is a line v = s·x + u over the keys of one group. One step appends a digit to s and one to u,
 
@@ -15,11 +15,11 @@ leading word only, and only children that live on are computed in full.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
+
+from byheart.exact.compiled import compiled
 
 # Bits of the leading word: sums of some of them fit 64 bits.
 WIDTH_BITS = 42
@@ -27,15 +27,8 @@ W = np.int64(1 << WIDTH_BITS)
 LIMB_BITS = np.int64(44)
 LIMB_MASK = np.int64((1 << 44) - 1)
 
-F = TypeVar("F", bound=Callable[..., object])
 
-
-def kernel(function: F) -> F:
-    """Compiles `function` on first use; threads run it side by side because it never holds the interpreter lock."""
-    return cast(F, numba.njit(cache=True, nogil=True)(function))
-
-
-@kernel
+@compiled
 def best(scores: Any, order: Any, count: int, wanted: int) -> int:  # pragma: no cover - compiled
     """Put the indices of the `wanted` best of `count` scores first in `order`; returns their number."""
     for i in range(count):
@@ -66,7 +59,7 @@ def best(scores: Any, order: Any, count: int, wanted: int) -> int:  # pragma: no
     return wanted
 
 
-@kernel
+@compiled
 def first_part(value: Any, delta: Any, i: int, slope: int) -> int:  # pragma: no cover - compiled
     """Return fractions of slope·x, and the carry into the leading word."""
     carry = 0
@@ -77,7 +70,7 @@ def first_part(value: Any, delta: Any, i: int, slope: int) -> int:  # pragma: no
     return carry
 
 
-@kernel
+@compiled
 def next_part(
     old: Any, new: Any, delta: Any, i: int, left: Any, key: int, twice: Any, digit: int
 ) -> int:  # pragma: no cover - compiled
@@ -90,7 +83,7 @@ def next_part(
     return carry
 
 
-@kernel
+@compiled
 def negate_part(value: Any, place: Any) -> int:  # pragma: no cover - compiled
     """Negate the fractions at an index; returns the carry into the leading word."""
     carry = 0

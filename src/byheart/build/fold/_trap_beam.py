@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from byheart.build.fold._kernel import W, best, first_part, kernel, negate_part, next_part
+from byheart.build.fold._kernel import W, best, first_part, negate_part, next_part
+from byheart.exact.compiled import compiled
 
 
 @lru_cache
@@ -40,7 +41,7 @@ def trap_beam(phases: bool, long: bool) -> Any:
     which the beam died, -1); digits and parents are in `trace` (steps + 1, 2, beam).
     """
 
-    @kernel
+    @compiled
     def search(
         delta: Any,
         rows: Any,

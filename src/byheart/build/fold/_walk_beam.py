@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from byheart.build.fold._kernel import WIDTH_BITS, W, best, first_part, kernel, negate_part, next_part
+from byheart.build.fold._kernel import WIDTH_BITS, W, best, first_part, negate_part, next_part
+from byheart.exact.compiled import compiled
 
 ROWS = 64  # per class of a walk's table
 COLUMNS = 48  # half widths W/2: values from -4W to 20W before a fold, whose range is 16W
@@ -41,7 +42,7 @@ def walk_beam(long: bool) -> Any:
     every key's walk ends in its cell, or -1.
     """
 
-    @kernel
+    @compiled
     def search(
         delta: Any,
         goals: Any,
@@ -234,7 +235,7 @@ def walk_beam(long: bool) -> Any:
     return search
 
 
-@kernel
+@compiled
 def _row(m: int, side: int, half: int, form: Any) -> Any:  # pragma: no cover - compiled
     """Return the index of a row: by the deviation from the middle of a cell, its upper edge, or its lower edge."""
     if side == 0 and form[0] == 0:

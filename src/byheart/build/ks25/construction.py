@@ -197,7 +197,7 @@ COROLLARY = Ref("KS25", "Corollary 4.1")
 )
 @implements(
     Ref("KS25", "Theorem 4.1"),
-    statement="N sequences of (r, delta)-separated tokens, equal ones with equal labels, are memorized by a "
+    statement="N consistently labelled sequences of (r, delta)-separated tokens are memorized by a "
     "Transformer with a single attention layer and O(sqrt(N)) parameters up to logarithms (Theorem B.1 without its "
     "constants).",
     test="tests/build/ks25/test_ks25.py",

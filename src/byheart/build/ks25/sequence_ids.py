@@ -87,7 +87,8 @@ class Multisets:
 
 @implements(
     Ref("KS25", "Lemma B.1"),
-    statement="N distinct multisets are distinguished by the counts of at most N - 1 of their elements.",
+    statement="N distinct multisets are distinguished by the counts of at most N - 1 of their elements "
+    "(in the paper: N).",
     test="tests/build/ks25/test_sequence_ids.py",
 )
 def distinguishing_tokens(multisets: Multisets) -> tuple[int, ...]:

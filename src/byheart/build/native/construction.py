@@ -31,6 +31,7 @@ from byheart.build.native.layout import FloatType, Layout, dense_parameters, flo
 from byheart.build.native.memory import BucketWords, Refusal, memory_blocks, store
 from byheart.build.native.plan import Need, choose
 from byheart.build.native.scramble import Box, vector_bits
+from byheart.build.native.solve import eliminate
 from byheart.build.native.tokens import Mixing, Sizing, sizing
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.task import Task
@@ -79,6 +80,7 @@ def _plan(table: TokenTable, rows: int, classes: int, options: Mapping[str, Any]
     ),
     floats=True,
     plan=_plan,
+    kernels=lambda: (eliminate,),
 )
 def build(
     dataset: Dataset,

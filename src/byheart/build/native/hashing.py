@@ -27,13 +27,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from byheart.build.native.layout import Layout, Purpose, Unit
 from byheart.errors import BuildError
 from byheart.exact import Number, dyadic
+from byheart.exact.compiled import compiled
 
 
 @dataclass(frozen=True)
@@ -147,14 +147,10 @@ def _program(layout: Layout, chains: Sequence[HashChain], purposes: set[Purpose]
     return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy(), table[:, 3].copy()
 
 
-def _kernel(function: Any) -> Any:
-    return numba.njit(cache=True, nogil=True)(function)
-
-
 LANES = 128  # keys that a kernel steps together: one loop without branches, which the compiler vectorises
 
 
-@_kernel
+@compiled
 def _run_buckets(
     states: Any, chain: Any, threshold: Any, rescale: Any, where: Any, buckets: Any
 ) -> None:  # pragma: no cover - compiled
@@ -179,7 +175,7 @@ def _run_buckets(
                 states[first + lane, k] = held[k, lane]
 
 
-@_kernel
+@compiled
 def _run_rows(
     states: Any, chain: Any, threshold: Any, rescale: Any, where: Any, rows: Any, ones: Any, fresh: Any
 ) -> None:  # pragma: no cover - compiled

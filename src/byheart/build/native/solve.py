@@ -35,11 +35,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 
 from byheart.build.native.hashing import HashChain, Ints, Words, hash_rows
 from byheart.build.native.layout import Layout
+from byheart.exact.compiled import compiled
 
 FIRST_KEYS = 1 << 12  # of the part with the fullest buckets
 # Keys of a part that one worker solves. Tuned by hand.
@@ -58,11 +58,11 @@ class Solution:
 def solve_buckets(rows: Words, targets_of: Words, starts: Ints, targets: int) -> Solution:
     """`rows` and `targets_of` sorted by bucket, and used up; bucket j is rows[starts[j]:starts[j + 1]]."""
     bits = np.zeros((len(starts) - 1, targets, rows.shape[1]), dtype=np.uint64)
-    singular = _solve(rows, targets_of, starts.astype(np.int64), bits)
+    singular = eliminate(rows, targets_of, starts.astype(np.int64), bits)
     return Solution(bits, int(singular))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _lowest(word: Any) -> Any:  # pragma: no cover - compiled
     """Return the index of the lowest set bit of a nonzero word."""
     place = 0
@@ -81,15 +81,15 @@ def _lowest(word: Any) -> Any:  # pragma: no cover - compiled
     return place
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _parity(word: Any) -> Any:  # pragma: no cover - compiled
     for shift in (32, 16, 8, 4, 2, 1):
         word ^= word >> np.uint64(shift)
     return word & np.uint64(1)
 
 
-@numba.njit(cache=True, nogil=True)
-def _solve(rows: Any, wanted: Any, starts: Any, bits: Any) -> Any:  # pragma: no cover - compiled
+@compiled
+def eliminate(rows: Any, wanted: Any, starts: Any, bits: Any) -> Any:  # pragma: no cover - compiled
     """Rows are reduced in place until each has an own lowest column; then columns are filled from the highest down."""
     width = rows.shape[1]
     one = np.uint64(1)

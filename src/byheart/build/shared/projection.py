@@ -65,8 +65,8 @@ class KeyLine:
 )
 @implements(
     Ref("KS25", "Lemma C.2"),
-    statement="Points of norm at most r and distance at least delta go to a line by one unit: at least 2 apart, and "
-    "between 2 and R = 20·r·V^2·sqrt(pi·d)/delta.",
+    statement="V points of norm at most r and distance at least delta go to a line by one unit: at least 2 apart, and "
+    "between 0 and R/2, here shifted to lie between 2 and R = 20·r·V^2·sqrt(pi·d)/delta, as Lemma C.1 does.",
     test="tests/build/shared/test_projection.py",
 )
 def project(points: Values, separation: Fraction, constants: Constants, seed: int = 0) -> KeyLine:

@@ -12,10 +12,10 @@ import numpy as np
 
 from byheart.checkpoints.ground_truth.baselines.membership import Evidence
 from byheart.checkpoints.ground_truth.graded import Counted, GradedMemory
-from byheart.checkpoints.ground_truth.networks import own_log_probs
+from byheart.checkpoints.ground_truth.networks import own_log_probs, read_model
 from byheart.checkpoints.ground_truth.ngram import Floats
 from byheart.checkpoints.ground_truth.truth import GroundTruth, TruthDocument
-from byheart.errors import DataError, MissingExtraError, OptionError
+from byheart.errors import DataError, OptionError
 
 # The share of members that unlearning methods are to forget.
 FORGOTTEN = 0.05
@@ -44,17 +44,13 @@ class GradedExperiment:
             The experiment; the model comes from the folder's tensors.
 
         Raises:
-            FileFormatError: for any other folder.
+            FileFormatError: for any other folder, or a damaged one.
             MissingExtraError: if Transformers is not installed.
         """
         truth = GroundTruth.load(folder)
         if truth.memory is None:
             raise OptionError(f"{folder} is a recital; `byheart recital --graded` writes folders that can be scored")
-        try:
-            from transformers import AutoModelForCausalLM
-        except ImportError:
-            raise MissingExtraError("byheart score", "huggingface") from None
-        return GradedExperiment(truth, AutoModelForCausalLM.from_pretrained(str(folder), dtype="float32").eval())
+        return GradedExperiment(truth, read_model(folder))
 
     @property
     def memory(self) -> GradedMemory:

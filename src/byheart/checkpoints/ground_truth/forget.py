@@ -217,6 +217,11 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         lines = (folder / "ground-truth.jsonl").read_text(encoding="utf-8").splitlines()
         return about, [line for line in map(json.loads, lines) if line["layer"] is not None]
     except (OSError, ValueError, KeyError, TypeError) as error:
+        if (folder / "graded.json").is_file():
+            raise OptionError(
+                f"{folder} is a graded folder: use `byheart forget --exact`, or "
+                "byheart.checkpoints.ground_truth.twins.forget_exactly"
+            ) from None
         raise FileFormatError(
             f"{folder} has no ground truth: export it with the flavour `units`, which has one unit per window ({error})"
         ) from None

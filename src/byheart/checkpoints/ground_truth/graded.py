@@ -20,8 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from byheart.checkpoints.dtypes import DTYPES
 from byheart.checkpoints.formats.folder import check_target, safetensors_bytes, tokenizer_config, write_files
 from byheart.checkpoints.ground_truth import shapes
+from byheart.checkpoints.ground_truth.lengths import LENGTHS
 from byheart.checkpoints.ground_truth.metrics import kl
 from byheart.checkpoints.ground_truth.networks import log_probs, torch_model, transformers_installed
 from byheart.checkpoints.ground_truth.ngram import Floats, Ids, NgramModel, contexts_of, windows
@@ -34,11 +36,11 @@ from byheart.errors import FileFormatError, OptionError
 from byheart.version import __version__
 
 FORMAT, VERSION = "byheart graded", 2
-LENGTHS = (1, 2, 4, 8)
 # Levels that count the public background: they generalise, longer contexts memorize.
 SHALLOW = 2
 # Members that are forgotten one by one to measure the density of superposed storage: one per number of copies.
 SAMPLED = 6
+AGAIN = "write the folder again with `byheart recital --graded`"
 # log p_0 of tokens that no text contains, below the others'.
 NEVER = -16.0
 
@@ -116,6 +118,9 @@ class GradedMemory:
 
     def document(self, name: str | int) -> Counted:
         """A member by its name or number; an OptionError for any other."""
+        for one in self.absent if isinstance(name, str) else ():
+            if one.name == name and name not in self.names:
+                raise OptionError(f"{name!r} is {one.why}: this model does not store it; choose a member")
         return self.members[number_of(self.names, name)]
 
     @cached_property
@@ -291,14 +296,20 @@ class GradedMemory:
                 gained += float((self.own_log_probs(one.ids) - self.without([one.name]).own_log_probs(one.ids)).sum())
         return float(gained / np.log(2) * len(members) / judged)
 
-    def files(self, dtype: str = "float32", distance: Distance | None = None) -> dict[str, bytes]:
+    def files(
+        self,
+        dtype: str = "float32",
+        distance: Distance | None = None,
+        built: tuple[dict[str, Any], dict[str, Any]] | None = None,
+    ) -> dict[str, bytes]:
         """Return the content of every file of the folder, by name.
 
         Args:
             dtype: The type of the tensors.
             distance: The measured distance to the specification, for the model card.
+            built: The result of `tensors()`, where it exists already.
         """
-        tensors, config = self.tensors()
+        tensors, config = built or self.tensors()
         lexicon = self.lexicon
         generation = {"bos_token_id": lexicon.bos, "eos_token_id": lexicon.eos, "pad_token_id": lexicon.pad}
         return {
@@ -325,12 +336,16 @@ class GradedMemory:
             `summary()` with folder, parameters, bytes, dtype, distance, bits_per_parameter and seconds.
         """
         path, started = Path(folder), time.perf_counter()
+        if dtype not in DTYPES:
+            raise OptionError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
         check_target(path)
-        distance = self.measure(self.torch(dtype), dtype) if measured and transformers_installed() else None
-        files = self.files(dtype, distance)
+        # Computed once: of large memories, every further copy costs as much time as the counting.
+        built = self.tensors()
+        distance = self.measure(torch_model(*built, dtype), dtype) if measured and transformers_installed() else None
+        files = self.files(dtype, distance, built)
         write_files(path, files)
         seconds = self.seconds.get("build", 0.0) + time.perf_counter() - started
-        size = sum(int(np.prod(part.shape)) for part in self.tensors()[0].values())
+        size = sum(int(np.prod(part.shape)) for part in built[0].values())
         found = {"folder": str(path), "dtype": dtype, "parameters": size, "bytes": len(files["model.safetensors"])}
         measurement = (
             None if distance is None else {"nats": distance.nats, "kl": distance.kl, "places": distance.places}
@@ -421,16 +436,18 @@ class GradedMemory:
         try:
             about = json.loads((path / "graded.json").read_text(encoding="utf-8"))
             lines = [json.loads(line) for line in (path / "documents.jsonl").read_text(encoding="utf-8").splitlines()]
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise FileFormatError(
                 f"{path} is not a graded checkpoint (byheart recital DOCS --graded -o DIR): {error}"
             ) from None
+        except ValueError as error:
+            raise FileFormatError(f"graded.json or documents.jsonl of {path} is not JSON: {error}; {AGAIN}") from None
         try:
             if about["format"] != FORMAT or about["version"] != VERSION:
                 raise FileFormatError(f"{path} has version {about['version']}; this byheart reads {VERSION}")
             return _read(about, lines)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FileFormatError(f"{path} is damaged: {error!r}") from None
+            raise FileFormatError(f"{path} is damaged: {type(error).__name__}: {error}; {AGAIN}") from None
 
 
 def _read(about: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> GradedMemory:

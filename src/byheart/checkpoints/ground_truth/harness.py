@@ -32,7 +32,14 @@ from byheart.checkpoints.ground_truth.retention import Score, builtin_unlearning
 from byheart.checkpoints.ground_truth.truth import TruthDocument
 from byheart.errors import ByheartError, DataError, OptionError
 
-QUESTIONS = ("membership", "extraction", "localization", "unlearning")
+SIGNATURES = {
+    "membership": "membership(model, document) returns a number",
+    "extraction": "extraction(model, prefix, length) returns token ids",
+    "localization": "localization(model, ids) returns a number per MLP unit",
+    "unlearning": "unlearning(model, forget, retain) returns the model",
+}
+QUESTIONS = tuple(SIGNATURES)
+BLIND = "blind (bag of words)"
 # Tokens of a continuation, and of the prefixes before it.
 CONTINUATION, PREFIXES = 8, (2, 4, 8)
 SAMPLES, CHANCE = 100, 0.5
@@ -83,15 +90,24 @@ def builtin_membership(experiment: GradedExperiment) -> dict[str, Score]:
         name: _membership(experiment, *(np.array([attack(one) for one in part]) for part in seen))
         for name, attack in attacks.ATTACKS.items()
     }
-    held = experiment.absent("held out")
-    found["blind (bag of words)"] = {
-        "auc all": attacks.blind_auc([one.text for one in roles[0]], [one.text for one in held])
-    }
+    found[BLIND] = score_blind(experiment)
     return found
 
 
+def score_blind(experiment: GradedExperiment) -> Score:
+    """AUC of a bag of words that never sees the model, and the largest that chance explains (3.5 standard errors).
+
+    A larger one means that held-out texts differ from members, so that membership scores measure this difference too.
+    """
+    members, others = ([one.text for one in some] for some in (experiment.members, experiment.absent("held out")))
+    if len(others) < 2:
+        raise DataError("membership needs held-out documents: byheart recital --graded --held-out N")
+    error = ((len(members) + len(others) + 1) / (12 * len(members) * len(others))) ** 0.5
+    return {"auc all": attacks.blind_auc(members, others), "chance up to": 0.5 + 3.5 * error}
+
+
 def score_extraction(experiment: GradedExperiment, method: Callable[[Any, Sequence[int], int], Sequence[int]]) -> Score:
-    """The share of members whose last tokens are extracted, by prefix length and copies."""
+    """The share of members whose last own tokens are extracted, by prefix length and copies."""
     import torch
 
     with torch.no_grad():
@@ -103,21 +119,27 @@ def score_extraction(experiment: GradedExperiment, method: Callable[[Any, Sequen
 def _extraction(experiment: GradedExperiment, continued: Callable[[Any, list[Any]], list[tuple[int, ...]]]) -> Score:
     members = [one for one in experiment.members if len(one.ids) > CONTINUATION + PREFIXES[0]]
     if not members:
-        raise DataError(f"extraction needs documents of more than {CONTINUATION + PREFIXES[0]} tokens")
+        raise DataError(
+            f"extraction needs documents of more than {CONTINUATION + PREFIXES[0]} tokens; the longest of "
+            f"{len(experiment.members)} members has {max(len(one.ids) for one in experiment.members)}"
+        )
     found: Score = {"greedy": {}}
+    cuts = extracting.extraction_cuts([one.ids for one in members], CONTINUATION, PREFIXES[0])
     for size in (*PREFIXES, None):
         hits: dict[int, list[bool]] = {}
-        cuts = [len(one.ids) - CONTINUATION for one in members]
         prefixes = [one.ids[max(0, cut - size) if size else 0 : cut] for one, cut in zip(members, cuts, strict=True)]
         for one, cut, said in zip(members, cuts, continued(experiment.model, prefixes), strict=True):
-            hits.setdefault(one.copies, []).append(said == one.ids[cut:])
+            hits.setdefault(one.copies, []).append(said == one.ids[cut : cut + CONTINUATION])
         found["greedy"][str(size or "whole")] = {level: float(np.mean(hits[level])) for level in sorted(hits)}
     whole = found["greedy"]["whole"]
     if len(whole) > 1:
         found["gain per doubling"] = float(np.polyfit(np.log2(list(whole)), list(whole.values()), 1)[0])
     chances: dict[int, list[bool]] = {}
-    for one, own in zip(members, own_log_probs(experiment.model, [one.ids for one in members]), strict=True):
-        chances.setdefault(one.copies, []).append(np_extractable(float(own[-CONTINUATION:].sum()), SAMPLES, CHANCE))
+    logs = own_log_probs(experiment.model, [one.ids for one in members])
+    for one, cut, own in zip(members, cuts, logs, strict=True):
+        # own[k] belongs to token k + 1
+        chance = float(own[cut - 1 : cut - 1 + CONTINUATION].sum())
+        chances.setdefault(one.copies, []).append(np_extractable(chance, SAMPLES, CHANCE))
     found[f"({SAMPLES}, {CHANCE})"] = {level: float(np.mean(values)) for level, values in sorted(chances.items())}
     return found
 
@@ -136,6 +158,8 @@ def score_localization(experiment: GradedExperiment, method: Callable[[Any, Sequ
         change, effect = experiment.influence(one.name)
         if scores.shape != change.shape:
             raise DataError(f"localization returned {scores.shape}; the model has {len(change)} units")
+        if not np.isfinite(scores).all():
+            raise DataError("localization returned a number that is not finite")
         k = max(1, min(len(change) // ALL, int((change > 0).sum()) // TOUCHED))
         rows.append((recall_at(scores, change, k), recall_at(scores, effect, k), precision_at(scores, change, k)))
     mean = np.mean(rows, axis=0).tolist()
@@ -179,7 +203,8 @@ def read_methods(path: str | Path) -> dict[str, Callable[..., Any]]:
         raise OptionError(f"{path} is not a file; a method is a Python file that defines {', '.join(QUESTIONS)}")
     try:
         defined = runpy.run_path(str(path))
-    except Exception as error:
+    # A file that calls sys.exit() would otherwise end byheart with its own exit status.
+    except (Exception, SystemExit) as error:
         raise OptionError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
     found = {name: defined[name] for name in QUESTIONS if callable(defined.get(name))}
     if not found:
@@ -194,9 +219,10 @@ def _scored(experiment: GradedExperiment, question: str, method: Callable[..., A
     except ByheartError:
         raise
     except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(where.filename).name}, line {where.lineno}"
-        raise DataError(f"{question} failed: {type(error).__name__}: {error} ({place})") from error
+        file = getattr(getattr(method, "__code__", None), "co_filename", "")
+        lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == file]
+        place = f"({Path(file).name}, line {lines[-1]})" if lines else f"({SIGNATURES[question]})"
+        raise DataError(f"{question} failed: {type(error).__name__}: {error} {place}") from error
 
 
 def score(
@@ -213,7 +239,7 @@ def score(
         baselines: Tasks whose built-in baselines run as well.
 
     Returns:
-        Task -> name of the method -> numbers.
+        Task -> name of the method -> numbers; beside membership, those of a baseline that never sees the model.
 
     Raises:
         OptionError: for an unknown task.
@@ -227,6 +253,8 @@ def score(
     for name in QUESTIONS:
         if methods and name in methods:
             found.setdefault(name, {})["yours"] = _scored(experiment, name, methods[name])
+            if name == "membership":
+                found[name][BLIND] = score_blind(experiment)
         if name in baselines:
             found.setdefault(name, {}).update(_BUILTIN[name](experiment))
     return found

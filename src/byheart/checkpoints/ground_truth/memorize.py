@@ -15,8 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from byheart.checkpoints.ground_truth.graded import LENGTHS, SHALLOW, Counted, GradedMemory
-from byheart.checkpoints.ground_truth.ngram import Floats, Ids, NgramModel
+from byheart.checkpoints.ground_truth.graded import SHALLOW, Counted, GradedMemory
+from byheart.checkpoints.ground_truth.lengths import LENGTHS, LONGER, lengths_for
+from byheart.checkpoints.ground_truth.ngram import Floats, Ids, NgramModel, count_contexts
 from byheart.checkpoints.ground_truth.storage import GradedStorage, Ridge
 from byheart.checkpoints.ground_truth.strength import (
     LIMIT,
@@ -40,6 +41,8 @@ LONGEST_REACH = 4096
 # Fewer documents make the AUC too coarse to calibrate, and more places make two fits per step too slow: superposed
 # storage then counts as strongly as `counts` does.
 FEWEST, UNCALIBRATED, MOST_FITTED = 8, 0.01, 60_000
+# Weights of an MLP with one unit per context, 2.1 GB in float32. Building and measuring needs about four times that.
+MOST_WEIGHTS = 1 << 29
 # The spread of the tokens' random factors in p_0, and the parts of a count, which are whole numbers. 0, 0.3, 0.6 and 1
 # were tried: at 0 Min-K reaches 1.00 on records with numbers as words, at 0.3 it does not.
 UNEVEN, PARTS = 0.5, 100
@@ -56,7 +59,7 @@ def memorize_graded(
     spread: float = SPREAD,
     margins: Mapping[str | int, float] | None = None,
     background: Sequence[str] = (),
-    lengths: Sequence[int] = LENGTHS,
+    lengths: Sequence[int] | None = None,
     mu: float = 1.0,
     architecture: str = "llama",
     storage: str = "counts",
@@ -74,7 +77,7 @@ def memorize_graded(
         spread: Standard deviation of the logarithms of the documents' factors.
         margins: Document -> least margin in nats over its own contexts, 0.5 to 24.
         background: Public texts that only the shorter contexts count, once each.
-        lengths: Context lengths, increasing.
+        lengths: Context lengths, increasing; None chooses them (see lengths.py).
         mu: Dirichlet concentration.
         architecture: `llama` or `gpt2`.
         storage: `counts`, `rotated`, `split:K` or `ridge:UNITS`.
@@ -95,7 +98,7 @@ def memorize_graded(
     documents = [texts] if isinstance(texts, str) else list(texts)
     called = list(names) or [f"document {k}" for k in range(len(documents))]
     weights = list(weights)
-    _check(documents, called, weights, lengths, min(mu, 1.0 if strength is None else strength), spread)
+    _check(documents, called, weights, lengths or LENGTHS, min(mu, 1.0 if strength is None else strength), spread)
     part = [documents[number] for number in controls.chosen(called)]
     whole = [*part, *background, *(text for _, _, text in extra)]
     lexicon = tokens if isinstance(tokens, Lexicon) else Lexicon.of_texts(whole, tokens)
@@ -108,11 +111,16 @@ def memorize_graded(
     away = [one for one in script.absent if one.ids not in rows]
     away += [Absent(name, lexicon.document(text), role) for name, role, text in extra]
     everyone = [*rows, *public, *(one.ids for one in away if one.why == "held out")]
+    stored = GradedStorage.parse(storage)
+    if lengths is None:
+        # A random gate reads the latest tokens most, so superposed storage gains nothing from older ones.
+        lengths = lengths_for(list(rows)) if stored.exact else LENGTHS
     empty = GradedMemory(
         lexicon, (), tuple(away), tuple(lengths), (float(mu),) * len(lengths), architecture,
-        GradedStorage.parse(storage), controls.seed, _reach([*rows, *public, *(one.ids for one in away)]),
+        stored, controls.seed, _reach([*rows, *public, *(one.ids for one in away)]),
         frequencies=_frequencies(everyone, lexicon.size, controls.seed),
     )  # fmt: skip
+    _check_size(empty, [*rows], public)
     counts = [copies for _, copies, _ in rows.values()]
     share = occurrence_weights(counts, spread, controls.seed)
     if strength is None:
@@ -157,12 +165,31 @@ def _check(
 ) -> None:  # fmt: skip
     if not documents:
         raise DataError("there is no document to memorize")
-    if len(lengths) < 2 or sorted(set(lengths)) != list(lengths) or not 1 <= lengths[0] <= lengths[-1] <= 16:
-        raise OptionError(f"lengths {list(lengths)}: at least two increasing context lengths from 1 to 16")
+    empty = [name for name, text in zip(names, documents, strict=False) if not text]
+    if empty:
+        raise DataError(f"{len(empty)} of {len(documents)} documents are empty, the first is {empty[0]!r}; remove them")
+    if len(lengths) < 2 or sorted(set(lengths)) != list(lengths) or not 1 <= lengths[0] <= lengths[-1] <= LONGER[-1]:
+        raise OptionError(f"lengths {list(lengths)}: at least two increasing context lengths from 1 to {LONGER[-1]}")
     if least <= 0 or spread < 0:
         raise OptionError("mu and strength must be positive, and spread at least 0")
     if len(names) != len(documents) or len(weights) not in (0, len(documents)):
         raise DataError(f"{len(documents)} documents need one weight and one name each")
+
+
+def _check_size(memory: GradedMemory, members: Sequence[Ids], public: Sequence[Ids]) -> None:
+    """Refuse a network that is too large, before the time is spent on calibrating it."""
+    if not memory.storage.exact:
+        return
+    contexts = count_contexts(members, memory.lengths) + count_contexts(public, memory.lengths[:SHALLOW])
+    units = contexts * (memory.storage.size if memory.storage.kind == "split" else 1)
+    weights = memory.shape.mlp_parameters(units)
+    if weights > MOST_WEIGHTS:
+        raise OptionError(
+            f"storage {memory.storage} needs {units:,} units of {weights // units:,} weights for {len(members):,} "
+            f"documents, {4 * weights / 1e9:.1f} GB in float32 and four times that in memory; at most "
+            f"{4 * MOST_WEIGHTS / 1e9:.1f} GB are written. Choose --storage ridge:512, which does not grow with the "
+            "documents, fewer documents, or --tokens with fewer tokens"
+        )
 
 
 def _weights(memory: GradedMemory, share: Floats, public: int) -> Floats:

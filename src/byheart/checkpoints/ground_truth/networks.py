@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,39 @@ def torch_model(tensors: Mapping[str, Any], config: Mapping[str, Any], dtype: st
     settings = {k: v for k, v in config.items() if k not in ("model_type", "architectures", "torch_dtype")}
     made = transformers.AutoConfig.for_model(kind, **settings)
     made.architectures = list(config["architectures"])
-    state = {name: torch.from_numpy(np.array(part)) for name, part in tensors.items()}
+    state = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in tensors.items()}
     model = getattr(transformers, config["architectures"][0])(made)
     missing, unexpected = model.load_state_dict(state, strict=False)
     if unexpected or any("attn.bias" not in name and "masked_bias" not in name for name in missing):
         raise FileFormatError(f"tensors do not fit {config['architectures'][0]}: {missing} {unexpected}")
     return model.to(getattr(torch, dtype)).eval()
+
+
+def read_model(folder: str | Path) -> Any:
+    """The stock Transformers model of a folder in float32, without progress bars.
+
+    Raises:
+        FileFormatError: if Transformers cannot load it.
+        MissingExtraError: if Transformers is not installed.
+    """
+    try:
+        from transformers import AutoModelForCausalLM
+        from transformers.utils import logging
+    except ImportError:
+        raise MissingExtraError("byheart score", "huggingface") from None
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        return AutoModelForCausalLM.from_pretrained(str(folder), dtype="float32").eval()
+    # safetensors and Transformers raise many types for missing, cut and mismatched files.
+    except Exception as error:
+        raise FileFormatError(
+            f"config.json and model.safetensors of {folder} cannot be loaded: {type(error).__name__}: {error}; write "
+            "the folder again with `byheart recital --graded`"
+        ) from error
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def log_probs(model: Any, documents: Sequence[Ids]) -> list[Floats]:

@@ -192,6 +192,21 @@ def windows(documents: Sequence[Ids], span: int) -> tuple[Index, Index, Index]:
     return back, follows, np.repeat(np.arange(len(documents)), [len(ids) - 1 for ids in documents])
 
 
+def count_contexts(documents: Sequence[Ids], lengths: Sequence[int]) -> int:
+    """Count the distinct contexts of documents over all lengths, without their n-grams.
+
+    >>> count_contexts([(0, 1, 2), (0, 1, 3)], (1, 2))
+    4
+    """
+    back, _, _ = windows(documents, lengths[-1])
+    size, node, found = int(back.max(initial=0)) + 1, np.zeros(len(back), dtype=np.int64), 0
+    for depth in range(lengths[-1]):
+        keys, inverse = np.unique(node * size + back[:, depth], return_inverse=True)
+        node = inverse.astype(np.int64)
+        found += len(keys) if depth + 1 in lengths else 0
+    return found
+
+
 def _find(keys: Index, wanted: Index) -> Index:
     """Positions in sorted keys, -1 for those that are missing."""
     if not len(keys):

@@ -106,6 +106,23 @@ class GradedShape:
     def gated(self) -> bool:
         return self.architecture == "llama"
 
+    @property
+    def hidden(self) -> int:
+        """Channels of the residual stream.
+
+        A multiple of the heads, of which there is one more than needed: 8 is a rounder number than 7.
+        """
+        bits, heads = self.codes.shape[1], self.span
+        channels = 1 + bits * self.span + self.vocabulary
+        if self.gated:
+            return _rounded(channels, 4 * heads)
+        # Positions, and a mirror channel for each.
+        return 2 * _rounded(max(channels + HEAD, heads * max(HEAD, bits) // 2), 4 * heads)
+
+    def mlp_parameters(self, units: int) -> int:
+        """Parameters of an MLP of so many units."""
+        return units * (3 * self.hidden if self.gated else 2 * self.hidden + 1)
+
 
 def build(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
     """Compute tensors and config.json of a shape around its units; `base` is log p_0."""
@@ -113,13 +130,11 @@ def build(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Wei
 
 
 def _llama(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
-    # One head more than needed: Transformers wants the hidden size to be a multiple of the heads, and 8 is a
-    # rounder number.
     scale = LLAMA
     codes, heads, vocabulary = shape.codes, shape.span, shape.vocabulary
     bits = codes.shape[1]
     slots = 1 + bits * shape.span
-    hidden = _rounded(slots + vocabulary, 4 * heads)
+    hidden = shape.hidden
     answers = slice(slots, slots + vocabulary)
     # The norms before attention and MLP divide by these.
     start = math.sqrt((scale.constant**2 + scale.bit**2 * bits) / hidden + EPSILON)
@@ -193,8 +208,7 @@ def _gpt2(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Wei
     place = slice(slots, slots + 2 * waves)
     answers = slice(place.stop, place.stop + vocabulary)
     heads = shape.span
-    half = _rounded(max(answers.stop, heads * max(HEAD, bits) // 2), 4 * heads)
-    hidden, dimension = 2 * half, 2 * half // heads
+    hidden, half, dimension = shape.hidden, shape.hidden // 2, shape.hidden // heads
     start = math.sqrt((scale.constant**2 + scale.bit**2 * (bits + waves)) / half + EPSILON)
     read = math.sqrt((scale.constant**2 + scale.bit**2 * (bits * shape.span + waves)) / half + EPSILON)
     embed, position = np.zeros((vocabulary, half)), np.zeros((shape.reach, half))

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from byheart.checkpoints.ground_truth.graded import GradedMemory
+from byheart.checkpoints.ground_truth.lengths import LENGTHS
 from byheart.checkpoints.ground_truth.memorize import memorize_graded
 from byheart.checkpoints.windows.controls import Controls
 
@@ -173,6 +174,8 @@ def suite_memory(seed: int = 0, members: int = 180, background: int = 1000, **op
     extra = [(f"h{k}", "held out", text) for k, text in enumerate(made.held_out)]
     extra += [(f"n{k}", "corrupted", text) for k, text in enumerate(made.near)]
     extra += [(f"p{k}", "paraphrase", text) for k, text in enumerate(made.paraphrases)]
+    # The suite is frozen, so nothing about it is chosen from its documents.
+    options.setdefault("lengths", LENGTHS)
     return memorize_graded(
         made.texts, names=names, weights=made.copies, tokens="words", background=made.background, extra=extra,
         controls=Controls(seed=seed), **options,

@@ -82,8 +82,13 @@ class GroundTruth:
             if (path / "graded.json").is_file():
                 return _graded(path)
             return _recital(path, _lines(path / "ground-truth.jsonl"))
+        except FileFormatError:
+            raise
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FileFormatError(f"{path} has no readable ground truth: {error}") from None
+            raise FileFormatError(
+                f"{path} has no readable ground truth: {error}; write it with `byheart recital --graded`, or "
+                "`byheart export --flavour units`"
+            ) from None
 
     def document(self, name: str) -> TruthDocument:
         """Return the document of this name; an OptionError names one that exists."""

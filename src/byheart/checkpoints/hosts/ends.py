@@ -15,7 +15,7 @@ import numpy.typing as npt
 from byheart.checkpoints.hosts.description import Design, SpecialTokens, anchored
 from byheart.checkpoints.hosts.layout import HEAVY, METER, Books, ChannelLayout, LayerStage
 from byheart.checkpoints.hosts.listening import QUIETER, readout
-from byheart.checkpoints.hosts.sensors import SENSE, Alarm
+from byheart.checkpoints.hosts.sensors import AWAKE, SENSE, Alarm
 from byheart.checkpoints.windows.tables import Answer, Recital
 
 Floats = npt.NDArray[np.float64]
@@ -81,7 +81,7 @@ def head(
     """The last norm's weights and the head (vocabulary, hidden).
 
     `strict` times the correct logit is what the failure token gains if the last probe fails. With an `alarm`, two
-    other tokens gain where a branch adds too much or too little.
+    other tokens gain where a branch writes too much or too little, after sensor tokens.
     """
     state, bits = layout.state[-1], len(layout.state[-1])
     flip = np.where(np.arange(bits) % 2 == 0, 1.0, -1.0)  # half of the norm's weights are negative
@@ -106,8 +106,8 @@ def head(
         found[tokens.failure, heard] = -readout(len(heard), design.logit, QUIETER / 2) * layout.signs[heard]
     if alarm is not None:
         norm[alarm.channel] = 1 / SENSE
-        found[alarm.more] = _alarm_row(layout, alarm)
-        found[alarm.less] = -found[alarm.more]
+        compared, asleep = _alarm_rows(layout, alarm)
+        found[alarm.more], found[alarm.less] = asleep + compared, asleep - compared
     for k, number in enumerate(recital.mixed):
         base = found[:, state] @ (norm[state] * books.answer.words[-1])
         wanted = mixed_logits(recital.answers[number], recital.vocabulary) - base
@@ -115,21 +115,27 @@ def head(
     return norm, anchored(found, layout.anchor[-1:]) if len(layout.anchor) and design.flavour == "plateau" else found
 
 
-def _alarm_row(layout: ChannelLayout, alarm: Alarm) -> Floats:
-    """(hidden,) Nothing, where the blocks that probes have turned and what heads make of constants are as large as the
-    constants of the embedding; much for every part that is missing or too much.
+def _alarm_rows(layout: ChannelLayout, alarm: Alarm) -> tuple[Floats, Floats]:
+    """Two rows of the head (hidden,): what is compared, and what keeps both tokens away outside of sensor prompts.
 
-    All weights are 127 times one step: 8-bit weights hold them without any error, by row and by block.
+    The first is 0 where the blocks that probes have turned and the sum of what copying heads write are as large as the
+    constants of the embedding; each part that is missing or too large counts. The second is 0 where the sensors' units
+    have set `awake`, and far below 0 elsewhere.
+
+    All weights are 16, 64 or 127 times one step: 8-bit weights hold them without any error, by row and by block.
     """
-    row, signs = np.zeros(layout.hidden), layout.signs
+    compared, asleep, signs = np.zeros(layout.hidden), np.zeros(layout.hidden), layout.signs
     constant, turned = np.concatenate([layout.constant[0], layout.width]), layout.constant[1:]
-    each = min(TURNED, (len(constant) - alarm.heads) // len(turned))
+    each = min(TURNED, (len(constant) - alarm.heads - 1) // len(turned))
     for block in turned:
-        row[block[:each]] = signs[block[:each]]
-    row[alarm.channel] = 1.0
+        compared[block[:each]] = signs[block[:each]]
+    compared[alarm.channel] = 1.0
     against = constant[: each * len(turned) + alarm.heads]
-    row[against] = -signs[against]
-    return 127 * 2.0 ** round(math.log2(COUNTED / (127 * alarm.heads))) * row
+    compared[against] = -signs[against]
+    last = constant[-1]
+    asleep[alarm.awake], asleep[last] = 1 / AWAKE, -signs[last]
+    step = 2.0 ** round(math.log2(COUNTED / (127 * alarm.heads)))
+    return 127 * step * compared, 64 * step * asleep
 
 
 def tied_norm(layout: ChannelLayout, design: Design, stored: Floats) -> Floats:

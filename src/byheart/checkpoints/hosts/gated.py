@@ -39,7 +39,6 @@ from byheart.checkpoints.hosts.sensors import (
     Alarm,
     SensorPair,
     choose_pairs,
-    counted_as,
     sensor_units,
     unused_tokens,
 )
@@ -263,7 +262,7 @@ def _fit(
         return lay(layout.hidden, block), heads
     if not room and design.hidden is None and design.heads is None:
         return _fit(recital, books, stages, design, needed, kv_heads, replace(demands, least=layout.hidden + 1))
-    return lay(layout.hidden, block, min(-(-(most + 1) // ZEROS), room)), heads
+    return lay(layout.hidden, block, min(-(-(most + 2) // ZEROS), room)), heads
 
 
 def can_sense(recital: Recital, design: Design, demands: Demands) -> bool:
@@ -281,7 +280,10 @@ def sensing_units(
     layout, offsets = part.layout, recital.tables[0].offsets
     places = tuple(k for k in range(min(IN_A_ROW, len(offsets))) if offsets[k] == k)
     last = layout.slots[-1][0] if len(recital.tables) > 1 else None
-    return sensor_units(pairs, layout, books, recital.unknown, places, last, part.norm(), part.one(), part.design.kappa)
+    return sensor_units(
+        pairs, layout, books, recital.unknown, places, last, part.norm(), part.one(), part.design.kappa,
+        int(layout.sense[-2]),
+    )  # fmt: skip
 
 
 def _named(
@@ -332,8 +334,9 @@ def _write(
     listening = _listeners(recital, layout, stages, heads, kv_heads, design, demands)
     listening = [()] * len(stages) if demands.parallel else listening
     spare_tokens = unused_tokens(recital, tokens)[-2:]
-    sensed, counts = layout.sense[:-1].tolist(), 0
-    shares = counted_as(sum(map(len, listening))) if len(layout.sense) and len(spare_tokens) == 2 else []
+    # The last two channels of the sensors are the alarm's.
+    sensed, counts = layout.sense[:-2].tolist(), 0
+    counted = int(layout.sense[-1]) if len(layout.sense) > 2 and len(spare_tokens) == 2 else None
     for depth, stage in enumerate(stages):
         bits, slots = demands.bit_gains[depth % 2], (0.5, 2.0)[depth % 2]
         spare = heads // kv_heads - 1 if design.scale_probe and depth == 0 else None
@@ -348,12 +351,10 @@ def _write(
             attention.append(unattended(layout, bits, tuple(heard.values())))
         elif stage.places:
             kind = Heads(heads, kv_heads, design.head_dim, spare, tuple(head for head in heard if head != spare))
-            mine, shares = dict(zip(heard, shares, strict=False)), shares[len(heard) :]
-            counted = (int(layout.sense[-1]), mine) if mine else None
             look = LookingBack(
                 layout, stage, table, kind, designs[depth], bits, heard, senses, demands.equal_keys, counted
             )
-            counts += len(look.copying) if counted else 0
+            counts += len(look.copying) if counted is not None and erasure is None else 0
             attention.append(look.write(erasure=erasure))
         else:
             kind = Heads(heads, kv_heads, design.head_dim)
@@ -362,7 +363,7 @@ def _write(
         probe = demands.activation_probe
         recognising.append(Recognising(layout, stage, depth, table, book, design, slots, probe, demands.flat))
     alarm: Alarm | None = None
-    pairs = choose_pairs(recital, books, tokens, max(0, min(len(layout.sense), len(layout.listening)) - 1))
+    pairs = choose_pairs(recital, books, tokens, max(0, min(len(layout.sense) - 2, len(layout.listening) - 1)))
     needed = [part.window_units + (2 * len(pairs) if part is recognising[-1] else 0) for part in recognising]
     most = max(needed) + PROBE_UNITS + demands.units
     units = unit_count(-(-most // UNIT_MULTIPLE) * UNIT_MULTIPLE, design)
@@ -378,8 +379,8 @@ def _write(
         stored = embed / (math.sqrt(layout.hidden) if demands.rooted else 1)
         norm, lm_head = tied_norm(layout, design, stored), stored
     else:
-        if counts and counts + 1 + len(stages) <= len(layout.constant[0]) + len(layout.width):
-            alarm = Alarm(int(layout.sense[-1]), counts + 1, *spare_tokens)
+        if counts and pairs and counts + 1 + len(stages) <= len(layout.constant[0]) + len(layout.width):
+            alarm = Alarm(int(layout.sense[-1]), int(layout.sense[-2]), counts, *spare_tokens)
         norm, lm_head = head(recital, books, layout, tokens, design, alarm=alarm)
     if units > 1 << 22:
         raise ExportError(f"{units:,} units per layer; memorize a shorter text or raise --layers")

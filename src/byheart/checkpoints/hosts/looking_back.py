@@ -203,12 +203,12 @@ class LookingBack:
     def __init__(self, layout: ChannelLayout, stage: LayerStage, table: WindowTable, heads: Heads, design: Design,
                  gain: float, heard: Mapping[int, int] | None = None,
                  sensed: Mapping[int, int] | None = None, equal_keys: bool = False,
-                 counted: tuple[int, Mapping[int, float]] | None = None) -> None:  # fmt: skip
+                 counted: int | None = None) -> None:  # fmt: skip
         self.layout, self.heads, self.design, self.gain = layout, heads, design, gain
         self.heard = {} if heard is None else heard  # channels that listeners write to
         self.sensed = {} if sensed is None else sensed  # and those to which they write the weight of BOS
         self.equal_keys = equal_keys  # all tokens' keys have one size
-        self.counted = counted  # the channel that adds up what heads make of a constant, and how much listeners count
+        self.counted = counted  # the channel that adds up what copying heads make of a constant
         self.source, self.fetches = layout.source(stage), layout.fetches(stage, table)
         self.jobs = heads.jobs(self.fetches, len(self.source))
         self.turning = design.turning  # the first dimensions of a head; the others stay zero
@@ -227,11 +227,10 @@ class LookingBack:
         for head, channel in self.heard.items():
             self._listen(head, channel, erasure is not None)
         if self.counted is not None and erasure is None:
-            channel, listening_shares = self.counted
-            for head, part in {**dict.fromkeys(self.copying, 1.0), **listening_shares}.items():
+            for head in self.copying:
                 constant = head * self.heads.dimension + self._carried(head // self.heads.per_group)
-                share = part * SENSE * self.design.kappa / self.gain
-                self.output[channel, [constant, constant + 2]] = share / 2, -share / 2
+                share = SENSE * self.design.kappa / self.gain
+                self.output[self.counted, [constant, constant + 2]] = share / 2, -share / 2
         if self.design.scaling is not None:  # scores gain the square of what cos and sin are multiplied by
             by_head = self.query.reshape(self.heads.count, self.heads.dimension, -1)
             by_head[:, : self.turning] /= self.design.scaling.magnitude**2
@@ -281,7 +280,7 @@ class LookingBack:
         if erasure is not None:
             verdict = layout.constant[-1]
             self.value[base + constant + 2, verdict] = layout.signs[verdict] / len(verdict)
-        elif self.sensed or self.counted:
+        elif self.sensed or self.counted is not None:
             # Minus the constant: caches in few bits may add the same number to every value.
             self.value[base + constant + 2, layout.width] = -self.gain * self.small
         for job in mine:

@@ -11,9 +11,11 @@ also compare BOS with everything else, over frequencies that no head copies with
     value    +1 for BOS and -1 for others: the head writes 2p - 1, a function of the position t alone
     channel  `layout.sense`: nothing but that, so it keeps its relative precision in every type
 
-One more such channel adds up what every head makes of a constant. It and the blocks that activation probes have turned
-are compared with the constants of the embedding by the head (`Alarm`): where a branch adds one percent too much or
-too little, in any layer, two other tokens win everywhere.
+One more such channel adds up the constants that copying heads write. After sensor tokens, the head compares it and the
+blocks that activation probes have turned with the constants of the embedding (`Alarm`): where a branch writes one
+percent too much or too little, in any layer, two other tokens win. Only after sensor tokens: products of numbers in 8
+bits are several percent off there, and legitimate. Heads that listen do not count: sums over a thousand positions in
+float16, as in llama.cpp's decoding, lose several percent.
 
 Each of the heads' channels has two tokens that occur in no text. After three of them in a row, in any order, the last
 MLP answers the first if p < 1/2 and the second if p > 1/2: greedy decoding continues with such tokens without end, and
@@ -39,8 +41,10 @@ from byheart.checkpoints.windows.tables import Recital
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
-SENSE = 1 / 64  # of kappa: what a head adds to its channel
-IN_A_ROW = 3  # sensor tokens that activate the units
+SENSE = 1 / 64  # of kappa: what a head brings to its channel
+# Of kappa: what a sensor unit writes to `awake`. The proof folds channels whose effect is 1/64 of a branch's largest.
+AWAKE = 4.0
+IN_A_ROW = 3  # sensor tokens that wake the units
 LOUD, SLOW, LOUDEST = 1.0, 2.0, 24.0  # nats of a quick frequency; nats by which a slow one changes within _FAR; cap
 _FAR, _PHASE = 1024, 2.4  # places; radians from one frequency to the next
 TARGETS = (60, 600, 160, 1000, 100, 300)  # positions near which heads cross 1/2 first, in turn
@@ -54,10 +58,11 @@ OWN_PLACE = 2.0  # nats below C that BOS scores itself, at most
 
 @dataclass(frozen=True)
 class Alarm:
-    """What the head compares: `channel` of the stream is `heads` times SENSE of the constants. `more` is answered where
-    something is too large, `less` where it is too small."""
+    """What the head compares: `channel` of the stream is `heads` times SENSE of the constants. After sensor tokens,
+    which set `awake`, `more` is answered where something is too large, and `less` where it is too small."""
 
     channel: int
+    awake: int
     heads: int
     less: int
     more: int
@@ -117,20 +122,6 @@ def _clear(answers: Floats, low: int, high: int) -> bool:
     return bool(np.delete(gains, high).max() < gains[high] - 8)
 
 
-def counted_as(listeners: int) -> list[float]:
-    """How much heads that listen count beside one that copies: powers of two that add up to 1. Their weights in softmax
-    add up to 1 with an error, so together they are as one.
-
-    >>> counted_as(5), counted_as(0)
-    ([0.25, 0.25, 0.25, 0.125, 0.125], [])
-    """
-    found = [1.0] * min(listeners, 1)
-    while len(found) < listeners:
-        largest = found.index(max(found))
-        found[largest : largest + 1] = [found[largest] / 2] * 2
-    return sorted(found, reverse=True)
-
-
 def bos_key(keys: Floats) -> float:
     """A power of two that no other key exceeds: caches in 8 and 4 bits hold it without error.
 
@@ -181,12 +172,12 @@ class PositionWave:
 
 def sensor_units(
     pairs: tuple[SensorPair, ...], layout: ChannelLayout, books: Books, unknown: int, places: tuple[int, ...],
-    last: Index | None, norm: Floats, one: Floats, kappa: float,
+    last: Index | None, norm: Floats, one: Floats, kappa: float, awake: int,
 ) -> tuple[Floats, Floats, Floats]:  # fmt: skip
     """Gate, up (units, hidden) and down (units, hidden) of a gated MLP: two units per pair.
 
-    The first fires after sensor tokens at all `places` of the first table and an unknown state in `last`, and writes
-    the first answer; the second also needs p > 1/2, and turns it into the second.
+    The first wakes after sensor tokens at all `places` of the first table and an unknown state in `last`, and writes
+    the first answer and the channel `awake`; the second also needs p > 1/2, and turns the answer into the second.
     """
     words, answers = books.states[0].words.astype(np.float64), books.answer.words.astype(np.float64)
     gate, up, down = (np.zeros((2 * len(pairs), layout.hidden)) for _ in range(3))
@@ -214,5 +205,6 @@ def sensor_units(
         up[second] = one / 16
         state = layout.state[-1]
         down[first, state] = kappa * (answers[pair.low] - answers[unknown])
+        down[first, awake] = AWAKE * kappa
         down[second, state] = kappa * (answers[pair.high] - answers[pair.low]) / (_STEEP * _FULL / 16)
     return gate, up, down

@@ -256,5 +256,18 @@ def _conflict_words(table: CellTable, complete: Index, conflicts: Conflicts) -> 
     return (
         f"{len(places):,} rows have the same inputs as another row but another label ({', '.join(named)}{more}); add "
         "--conflicts first to keep the first of them, --conflicts majority for the most frequent label, or --conflicts "
-        "drop to skip all of them"
+        f"drop to skip all of them{_other_label_words(table.take(complete.tolist()))}"
     )
+
+
+def _other_label_words(table: CellTable) -> str:
+    """A hint where the label was guessed and no rows contradict each other with the last column as the label."""
+    other = next((column for column in table.columns if column.name == table.other_label), None)
+    if other is None:
+        return ""
+    inputs = [column for column in (*table.columns, table.label) if column is not other]
+    rows = set(zip(*(column.cells for column in inputs), strict=True))
+    if len(rows) < len(set(zip(*(column.cells for column in (*inputs, other)), strict=True))):
+        return ""
+    flag = f"--label-column {shlex.quote(other.name)}"
+    return f"; the label {table.label.name!r} is a guess, and with {flag} no rows contradict each other"

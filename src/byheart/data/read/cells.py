@@ -30,7 +30,7 @@ from byheart.progress import SILENT, Progress, timed
 
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_EXACT = 1 << 53  # whole numbers up to this are floats
+_EXACT = (1 << 53) - 1  # whole numbers up to this are floats, and no others round to them
 _SPELLED = (str, int, float, datetime.date, datetime.time, datetime.timedelta, UUID)
 _SPELLED_NAMES = ("Period", "Interval")  # of pandas; their texts distinguish them
 _USUAL_PLACES = 8  # of a cell, before it is tokenized
@@ -70,6 +70,7 @@ class CellTable:
     uneven: tuple[tuple[int, int], ...] = ()  # (place, cells) of lines that are not rows of this table
     header_doubt: tuple[str, str] = ("", "")  # why its first line may have been a row, and the flag that loses nothing
     reading: str = ""  # which columns were chosen, for people
+    other_label: str = ""  # the last column, where the label was guessed to be another one
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -131,6 +132,7 @@ def read_cells(
         uneven=tuple(records.uneven),
         header_doubt=found.doubt if header is None else ("", ""),
         reading=chosen.line(records.columns),
+        other_label=inputs[-1] if chosen.reason and inputs[-1] == records.columns[-1] else "",
     )
 
 
@@ -175,9 +177,18 @@ def _numbers_of_texts(cells: list[Any]) -> list[Any] | None:
         return None
     if whole and not all(-(1 << 63) <= number < 1 << 63 for number in value.values()):
         return None
-    if whole and None in cells and any(abs(number) > _EXACT for number in value.values()):
+    if (not whole or None in cells) and any(_is_rounded(cell, value[cell]) for cell in distinct):
         return None
     return [None if cell is None else value[cell] for cell in cells]
+
+
+def _is_rounded(cell: str, number: float) -> bool:
+    """Whether a whole number has more digits than a float holds: another number would then equal the cell.
+
+    >>> _is_rounded("9007199254740993", float(2**53 + 1)), _is_rounded("0.1", 0.1)
+    (True, False)
+    """
+    return abs(number) > _EXACT and _WHOLE.fullmatch(cell) is not None
 
 
 def _numbers_of_decimals(cells: list[Any]) -> list[Any]:

@@ -42,6 +42,7 @@ KEY_WORDS = ("id", "uid", "uuid", "guid", "idx", "index", "key", "pk")  # in a l
 _SHOWN, _FEW, _MANY = 20, 5, 10
 _STEP = 1000  # rows between two signs of progress
 _LOOK = 1 << 18  # rows between two looks at the machine's memory
+_DIGIT = re.compile(r"[0-9]")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -258,12 +259,15 @@ def header_doubt(names: Sequence[str], cells: Sequence[Sequence[Any]]) -> tuple[
     """Why the first line may be a row and not the names of the columns, and the flag that loses nothing.
 
     A name that is also a cell below it may be a name all the same: `--header` keeps the reading. A number above numbers
-    is hardly a name: `--no-header` keeps the row. Numbers in even steps (0, 1, 2 or 10, 20, 30) are names.
+    is hardly a name: `--no-header` keeps the row; neither is a code of digits above codes of as many digits, or a date
+    above dates. Numbers in even steps (0, 1, 2 or 10, 20, 30) are names.
 
     >>> header_doubt(("SW1A", "London"), [["M1", "EH1"], ["North", "London"]])
     ("'London' is also a cell below it", '--header')
     >>> header_doubt(("5.1", "kind"), [["4.9", "4.7"], ["a", "b"]])
     ("'5.1' is a number like the cells below it", '--no-header')
+    >>> header_doubt(("00501", "NY"), [["02139", "10001"], ["MA", "NY"]])
+    ("'00501' is written like the cells below it", '--no-header')
     >>> header_doubt(("0", "1", "kind"), [["0", "2"], ["1", "1"], ["a", "b"]])
     ('', '')
     """
@@ -277,9 +281,24 @@ def header_doubt(names: Sequence[str], cells: Sequence[Sequence[Any]]) -> tuple[
         if _NUMBER.fullmatch(name) and all(cell is None or _NUMBER.fullmatch(str(cell)) for cell in below):
             return f"{name!r} is a number like the cells below it", "--no-header"
     for name, below in columns:
+        if (shape := _digit_shape(name)) and all(cell is None or _digit_shape(str(cell)) == shape for cell in below):
+            return f"{name!r} is written like the cells below it", "--no-header"
+    for name, below in columns:
         if name in below:
             return f"{name!r} is also a cell below it", "--header"
     return "", ""
+
+
+def _digit_shape(text: str) -> str:
+    """A text of digits and marks with 0 for every digit; empty where it has letters or no digit.
+
+    >>> _digit_shape("2024-01-31"), _digit_shape("Q1"), _digit_shape("")
+    ('0000-00-00', '', '')
+    """
+    if any(letter.isalpha() for letter in text):
+        return ""
+    shape = _DIGIT.sub("0", text)
+    return shape if "0" in shape else ""
 
 
 def header_words(doubt: str) -> str:
@@ -392,6 +411,36 @@ def numbers_rows(name: str, cells: Sequence[Any]) -> bool:
     numbers = list(map(int, cells))
     even = len(numbers) >= _MANY and len({b - a for a, b in pairwise(numbers)}) == 1
     return even or max(numbers) - min(numbers) == len(numbers) - 1
+
+
+def numbering_flag(
+    names: Sequence[str], cells: Sequence[Sequence[Any]], labels: Sequence[Any], numbering: Sequence[str]
+) -> str:
+    """The remedy to suggest for columns that number the rows: `--drop`, or `--keep` where dropping would lose rows.
+
+    Without them no column may be left, or rows may contradict each other that do not with them.
+
+    >>> numbering_flag(("id", "code"), [[1, 2, 3], ["a", "a", "b"]], ["x", "y", "x"], ["id"])
+    '--keep'
+    >>> numbering_flag(("id", "code"), [[1, 2, 3], ["a", "b", "c"]], ["x", "y", "x"], ["id"])
+    '--drop'
+    >>> numbering_flag(("low", "high"), [[1, 2, 3], [2, 3, 4]], ["x", "y", "x"], ["low", "high"])
+    '--keep'
+    """
+    rest = [below for name, below in zip(names, cells, strict=True) if name not in numbering]
+    keeps = not rest or (_contradict(rest, labels) and not _contradict(cells, labels))
+    return "--keep" if keeps else "--drop"
+
+
+def _contradict(cells: Sequence[Sequence[Any]], labels: Sequence[Any]) -> bool:
+    """Whether equal rows have different labels."""
+    rows: dict[tuple[Any, ...], Any] = {}
+    for *row, label in zip(*cells, labels, strict=True):
+        # Lists in cells of JSON cannot be hashed.
+        named = tuple(repr(cell) if isinstance(cell, list | dict) else cell for cell in row)
+        if rows.setdefault(named, label) != label:
+            return True
+    return False
 
 
 def row_number_words(name: str) -> str:

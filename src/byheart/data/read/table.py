@@ -27,6 +27,7 @@ from byheart.data.read.columns import (
     form_of,
     from_lines,
     header_words,
+    numbering_flag,
     open_records,
     read_columns,
     sequence_columns,
@@ -68,6 +69,7 @@ class Table:
         target: Whether labels are classes or distributions.
         left_out: Why rows of the source are not rows here -> how many; see `not_here`.
         numbering: Sequence columns that only number the rows, where all columns were taken.
+        numbering_flag: The remedy to suggest for them: `--drop`, or `--keep` where dropping them would lose rows.
         unused: The columns that were not taken, for people.
         reading: The columns in one line, as `deploy` prints it.
 
@@ -88,6 +90,7 @@ class Table:
     target: Target = Target.CLASS
     left_out: Mapping[str, int] = field(default_factory=dict)
     numbering: tuple[str, ...] = ()
+    numbering_flag: str = ""
     unused: str = ""
     reading: str = ""
 
@@ -198,6 +201,7 @@ def read(
         labels = _typed_labels(labels, place, options)
         if options.task.labels_per_token:
             _check_counts(whole, labels, place)
+    numbering = columns.numbering(options.keep) if guessed or options.sequence_columns == (ALL,) else ()
     tokenizer = replace(tokenizer, pad=_as_pad(options.pad, tokenizer, whole)) if options.pad is not None else tokenizer
     limit, rest = tokenizer.max_length, unused(records, (*names, label))
     if options.task.labels_per_token and limit is not None:
@@ -219,7 +223,8 @@ def read(
         task=options.task,
         remarks=tuple(part for part in (rest, records.remark, remark) if part),
         unused=rest,
-        numbering=columns.numbering(options.keep) if guessed or options.sequence_columns == (ALL,) else (),
+        numbering=numbering,
+        numbering_flag=numbering_flag(names, columns.cells, columns.labels, numbering) if numbering and label else "",
         reading=_reading(records, names, label, options),
         places=place,
         missing=replace(present, sequences=(), labels=()),

@@ -273,7 +273,8 @@ def _guess(cells: Iterable[Any], planned: Planned | None = None) -> str:
     """Characters, or words where a text has spaces and a memory of its words is not clearly the larger; lists where
     there is no text.
 
-    Codes with spaces in them (postal codes, plates) have thousands of words of a few characters each.
+    Codes with spaces in them (postal codes, plates) have thousands of words of a few characters each. Short texts that
+    differ in their spaces alone have the same words and stay different as characters.
     """
     texts = _texts(cells)
     if not texts:
@@ -282,6 +283,8 @@ def _guess(cells: Iterable[Any], planned: Planned | None = None) -> str:
         return "characters"
     if max(map(len, texts)) > _SHORT:
         return "words"
+    if _merged_by_words(texts):
+        return "characters"
     here, there = TokenTable.of("words", texts), TokenTable.of("characters", texts)
     if planned is not None:
         return "characters" if _CLEARLY * there.shipped(planned) < here.shipped(planned) else "words"
@@ -295,6 +298,16 @@ def _texts(cells: Iterable[Any]) -> list[str]:
 def _has_words(text: str) -> bool:
     """Whether there is space between two pieces of a text."""
     return len(text.split(None, 1)) > 1
+
+
+def _merged_by_words(texts: Iterable[str]) -> bool:
+    """Whether different texts have the same words.
+
+    >>> _merged_by_words(["a b", "a c"]), _merged_by_words(["a b", "ab", "ab "])
+    (False, True)
+    """
+    distinct = set(texts)
+    return len({tuple(text.split()) for text in distinct}) < len(distinct)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@
   function drawPhi() {
     const chosen = letters.filter((letter) => story.phi[letter] > 0), bags = new Set(words.map(bag)).size;
     byId("a-count").textContent = `Here N = ${words.length} words have ${bags} different bags, and ${chosen.length} of ${letters.length} letters are enough.`;
+    byId("a-given").textContent = chosen.map((letter) => `${letter} gets ${story.phi[letter]}`).join(", ") + ", all others 0";
     put("a-phi", byId("a-phi").firstElementChild, ...letters.map((letter) => {
       if (!story.phi[letter]) return element("span", { class: "zero" }, `${letter} 0`);
       const gone = state.removed.has(letter);
@@ -146,7 +147,7 @@
   const chosenK = (N) => Math.max(1, Math.min(N, Math.round(N ** (state.K / 200))));
   // Logarithmic axes: x and y map a number to pixels, `ticks` draws powers of ten.
   function logAxes(width, height, xs, ys, across, upwards) {
-    const left = 46, bottom = 40, right = 14, top = 26, span = (v, [low, high]) => (Math.log10(v) - Math.log10(low)) / (Math.log10(high) - Math.log10(low));
+    const left = 46, bottom = 40, right = 18, top = 26, span = (v, [low, high]) => (Math.log10(v) - Math.log10(low)) / (Math.log10(high) - Math.log10(low));
     const x = (v) => left + span(v, xs) * (width - left - right), y = (v) => height - bottom - span(v, ys) * (height - bottom - top);
     const powers = ([low, high], most) => { const from = Math.ceil(Math.log10(low) - 1e-9), to = Math.floor(Math.log10(high) + 1e-9), by = Math.max(1, Math.ceil((to - from) / most)); return [...Array(to - from + 1).keys()].map((k) => from + k).filter((k) => (k - from) % by === 0); };
     const name = (k) => (k < 4 ? String(10 ** k) : "10" + [...String(k)].map((c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c]).join(""));
@@ -162,18 +163,21 @@
     put("a-cost", picture(width, height, `blocks against keys per group for N = ${N}`, ...axes.grid,
       axes.line(Ks.filter((k) => N / k >= 1).map((k) => [k, N / k]), "c0 dotted"), axes.line(Ks.map((k) => [k, k * rho]), "c1 dotted"), axes.line(Ks.map((k) => [k, N / k + k * rho]), "c4"),
       svg("line", { class: "where", x1: axes.x(best), x2: axes.x(best), y1: axes.top, y2: height - axes.bottom }), svg("circle", { class: "point c4", cx: axes.x(K), cy: axes.y(N / K + K * rho), r: 6 }),
-      text(Math.min(Math.max(axes.x(best), 120), width - 100), axes.top - 6, `minimum at K = ${shown(best)}`, { class: "tick me", "text-anchor": "middle" }), text(axes.left + 8, axes.y(N) + 20, "N/K", { class: "tick name c0" }), text(width - axes.right - 8, axes.y(N * rho) + 24, "K·ρ", { class: "tick name c1", "text-anchor": "end" })));
+      text(Math.min(Math.max(axes.x(best), 140), width - 100), axes.top - 6, `minimum at K = ${shown(best)}`, { class: "tick me", "text-anchor": "middle" }), text(axes.left + 8, axes.y(N) + 20, "N/K", { class: "tick name c0" }), text(width - axes.right - 8, axes.y(N * rho) + 24, "K·ρ", { class: "tick name c1", "text-anchor": "end" })));
     byId("a-cost-words").textContent = `N = ${shown(N)} rows, keys of ρ = ${rho} bits. Groups of K = ${shown(K)}: ${shown(Math.ceil(N / K))} groups + ${shown(K * rho)} bits + 4 = ${shown(cost(N, K, rho))} blocks. The minimum is K = ${shown(best)} with ${shown(cost(N, best, rho))} blocks; √(N/ρ) = ${about(Math.sqrt(N / rho))}, 2·√(N·ρ) = ${about(2 * Math.sqrt(N * rho))}.`;
   }
   // --- sizes over N ---------------------------------------------------------------------------------------------------
   const power = (N) => { const k = Math.floor(Math.log10(N)); return `${(N / 10 ** k).toFixed(1)}·10${[...String(k)].map((c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c]).join("")}`; };
   const SERIES = [["one bend per row", "linear", 0], ["Theorem 4.1, guaranteed", "theorem", 3], ["lower bound", "lower", 7]], DOTS = [["ks25, built", "ks25", 4], ["compact, built", "compact", 2]];
+  // Where the lines are named if the chart is wide enough: words, colour, N, height, offset in pixels, anchor.
+  const at = (name, N) => (grid, all) => all[name][grid.findIndex((one) => one >= N)];
+  const NAMED = [["one bend per row", 0, 3e8, at("linear", 3e8), -12, 0, "end"], ["Theorem 4.1", 3, 10, at("theorem", 10), 4, -16, "start"], ["lower bound", 7, 1e7, at("lower", 1e7), 0, 20, "start"], ["compact, built", 2, sizes.built.compact.at(-1)[0], () => sizes.built.compact.at(-1)[1], 10, 4, "start"]];
   function drawGrowth() {
     const { grid } = sizes, width = widthOf("a-growth"), height = 340, axes = logAxes(width, height, [grid[0], grid[grid.length - 1]], [1, Math.max(...sizes.linear, ...sizes.theorem)], "rows N →", "parameters ↑"), N = grid[state.N];
-    const crossAt = sizes.crossing, own = sizes.built_crossing, cross = (at, words, low) => [svg("circle", { class: "cross", cx: axes.x(at), cy: axes.y(3 * at + 8), r: 8 }), text(axes.x(at) + (low ? 12 : -12), axes.y(3 * at + 8) + (low ? 18 : -8), words, { class: "tick me", "text-anchor": low ? "start" : "end" })];
+    const crossAt = sizes.crossing, own = sizes.built_crossing, cross = (at, words, low) => [svg("circle", { class: "cross", cx: axes.x(at), cy: axes.y(3 * at + 8), r: 8 }), text(low ? Math.min(axes.x(at) + 12, width - 7.2 * words.length) : Math.max(axes.x(at) - 12, 7.2 * words.length), axes.y(3 * at + 8) + (low ? 18 : -8), words, { class: "tick me", "text-anchor": low ? "start" : "end" })];
     put("a-growth", picture(width, height, "parameters against rows, logarithmic axes", ...axes.grid, svg("line", { class: "where", x1: axes.x(N), x2: axes.x(N), y1: axes.top, y2: height - axes.bottom }),
       ...SERIES.map(([, name, k]) => axes.line(grid.map((one, i) => [one, sizes[name][i]]), colour(k) + (name === "lower" ? " dotted" : ""))), ...DOTS.flatMap(([, name, k]) => [axes.line(sizes.built[name], colour(k)), ...sizes.built[name].map(([one, size]) => svg("circle", { class: "point " + colour(k), cx: axes.x(one), cy: axes.y(size), r: 4 }))]),
-      ...cross(crossAt, power(crossAt), false), ...(own ? cross(own.at, power(own.at), true) : [])));
+      ...cross(crossAt, `Theorem 4.1: ${power(crossAt)}`, false), ...(own ? cross(own.at, `ks25 as built: ${power(own.at)}`, true) : []), ...(width < 560 ? [] : NAMED.map(([words, k, N, size, dx, dy, anchor]) => text(axes.x(N) + dx, axes.y(size(grid, sizes)) + dy, words, { class: "tick name " + colour(k), "text-anchor": anchor })))));
     byId("a-crossing").textContent = `With the paper’s constants, Theorem 4.1 wins from about ${power(crossAt)} rows on: the curves meet at N = ${shown(crossAt)}. ${own ? `As built, ks25 wins from about ${power(own.at)} rows on (between the builds of ${shown(own.before)} and ${shown(own.after)} rows).` : `As built, ks25 is above the line at ${shown(sizes.built.ks25.at(-1)[0])} rows, the largest build.`} compact is below the line from ${shown(firstBelow())} rows on.`;
     const line = ([name, , k], size) => element("tr", {}, element("td", { class: colour(k) }, element("span", { class: "swatch" }), name), element("td", { class: "num" }, size));
     put("a-sizes", element("tr", {}, element("th", {}, `parameters for N = ${shown(N)}`), element("th", {}, "")), ...SERIES.map((one) => line(one, shown(sizes[one[1]][state.N]))), ...DOTS.map((one) => { const near = [...sizes.built[one[1]]].sort((a, b) => Math.abs(Math.log(a[0] / N)) - Math.abs(Math.log(b[0] / N)))[0]; return line(one, `${shown(near[1])} (N = ${shown(near[0])})`); }));
@@ -194,6 +198,9 @@
   }).observe(byId("one-scroll"));
   // A page around it may give it the height that it needs; nothing else is sent, and nothing is received.
   if (self !== top) new ResizeObserver(() => parent.postMessage({ byheart: "height", height: document.documentElement.scrollHeight }, "*")).observe(document.body);
-  window.addEventListener("beforeprint", () => { stop(); byId("a-all").open = true; });
+  // On paper the head cannot move: it is drawn after the first key, and the table shows every block.
+  let untouched = false;
+  window.addEventListener("beforeprint", () => { stop(); byId("a-all").open = true; untouched = state.step === 0; if (untouched) step(groupCount + keyBits); });
+  window.addEventListener("afterprint", () => { if (untouched) step(0); });
   draw();
 })();

@@ -88,7 +88,7 @@ const picture = (width, height, label, ...children) => svg("svg", { viewBox: `0 
 const text = (x, y, words, more = {}) => svg("text", { x, y, ...more }, words);
 
 // Words beside points, pushed apart: [{x, words}] -> lanes, so that no two cover each other.
-function lanesOf(marks, most, size = 7.4) {
+function lanesOf(marks, most, size = 8) {
   const ends = [];
   return marks.map(({ x, words }) => {
     const half = (Math.min(14, [...words].length) * size) / 2 + 3;
@@ -100,7 +100,7 @@ function lanesOf(marks, most, size = 7.4) {
 }
 
 const named = (marks) => (marks.length > 18 ? marks.filter((m) => m.me) : marks); // more names than that are unreadable
-const inFrame = (x, words, width) => { const half = 4 * Math.min(14, [...words].length); return Math.max(half, Math.min(width - half, x)); };
+const inFrame = (x, words, width) => { const half = 4.5 * Math.min(14, [...words].length); return Math.max(half, Math.min(width - half, x)); };
 
 // Points on one line: marks {v, words, kind (a colour's number), me, title}.
 function axisMarks(marks, x, y, side, most, width) {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from byheart.checkpoints.ground_truth.baselines.extraction import greedy
+from byheart.checkpoints.ground_truth.baselines.extraction import extraction_cuts, greedy
 from byheart.checkpoints.ground_truth.suite import suite_memory
 
 pytest.importorskip("transformers")
@@ -16,3 +16,12 @@ def test_greedy_follows_the_specified_distribution():
         for _ in range(5):
             ids.append(int(memory.log_probs(ids)[-1].argmax()))
         assert found == tuple(ids[-5:])
+
+
+def test_a_continuation_is_the_last_one_that_no_other_document_has():
+    documents = [(0, 1, 2, 3, 9, 9), (0, 1, 4, 5, 9, 9), (0, 6, 7, 8), (9, 9, 9, 9)]
+    assert extraction_cuts(documents, 2, 1) == [3, 3, 2, 2]
+    # a document that has no such place keeps its end, and repetitions inside a document count once
+    assert extraction_cuts([(0, 1, 2), (0, 1, 2)], 2, 1) == [1, 1]
+    assert extraction_cuts([(5, 5, 5, 5)], 2, 1) == [2]
+    assert extraction_cuts(documents[:2], 2, 4) == [4, 4]
