@@ -18,7 +18,7 @@ from byheart.errors import OptionError
 from byheart.files import check_target, write_atomically
 from byheart.ir.decoder_network import DecoderNetwork
 from byheart.memory import Memory
-from byheart.memory.generate import generate, knows
+from byheart.memory.generate import generate, is_known
 from byheart.memory.text import page_count, recite
 
 
@@ -134,7 +134,7 @@ def command(
 def _generate(memory: Memory, file: str, prompt: str | None, temperature: float, seed: int, as_json: bool) -> int:
     if prompt is None:
         raise OptionError("a memory of distributions has no one text to recite; give it a --prompt TEXT to continue")
-    text, guaranteed = generate(memory, prompt, temperature=temperature, seed=seed), knows(memory, prompt)
+    text, guaranteed = generate(memory, prompt, temperature=temperature, seed=seed), is_known(memory, prompt)
     if as_json:
         show.print_json({"file": file, "text": text, "prompt_known": guaranteed})
         return 0

@@ -2,7 +2,15 @@
 
 import pytest
 
-from byheart.build.ks25.parts import BuildStyle, LayerForm, Room, entries_by_cost, measured_fields, needed, paper_fields
+from byheart.build.ks25.parts import (
+    BuildStyle,
+    LayerForm,
+    PartLimit,
+    entries_by_cost,
+    measured_fields,
+    needed,
+    paper_fields,
+)
 from byheart.errors import BuildError
 from byheart.theory.guarantees.ks25 import Part
 from byheart.theory.upper import groups
@@ -32,9 +40,9 @@ def test_only_labelled_keys_count():
 
 def test_a_division_outside_the_guarantee_is_refused():
     keys, labels = list(range(1 << 12, (1 << 12) + 100)), [1] * 100
-    room = Room(Part(100, 14, 2), 14)
-    fields = measured_fields(RESIDUAL, keys, labels, 14, room)
-    assert room.holds(RESIDUAL.form, fields, 100) and fields.key_bits == 13
-    assert measured_fields(RESIDUAL, keys, labels, 14, room, most=2).entries <= 2
+    limit = PartLimit(Part(100, 14, 2), 14)
+    fields = measured_fields(RESIDUAL, keys, labels, 14, limit)
+    assert limit.holds(RESIDUAL.form, fields, 100) and fields.key_bits == 13
+    assert measured_fields(RESIDUAL, keys, labels, 14, limit, most=2).entries <= 2
     with pytest.raises(BuildError, match="100 keys of 13 bits"):
-        measured_fields(RESIDUAL, keys, labels, 14, Room(Part(3, 5, 1), 14))
+        measured_fields(RESIDUAL, keys, labels, 14, PartLimit(Part(3, 5, 1), 14))
