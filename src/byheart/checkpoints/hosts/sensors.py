@@ -14,8 +14,8 @@ also compare BOS with everything else, over frequencies that no head copies with
 One more such channel adds up the constants that copying heads write. After sensor tokens, the head compares it and the
 blocks that activation probes have turned with the constants of the embedding (`Alarm`): where a branch writes one
 percent too much or too little, in any layer, two other tokens win. Only after sensor tokens: products of numbers in 8
-bits are several percent off there, and legitimate. Heads that listen do not count: sums over a thousand positions in
-float16, as in llama.cpp's decoding, lose several percent.
+bits are several percent off there, and legitimate. Heads that listen do not count: while llama.cpp decodes with flash
+attention on a processor, their sums over 1,245 positions were off by enough to set off the alarm (measured).
 
 Each of the heads' channels has two tokens that occur in no text. After three of them in a row, in any order, the last
 MLP answers the first if p < 1/2 and the second if p > 1/2: greedy decoding continues with such tokens without end, and
