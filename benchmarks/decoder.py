@@ -1,4 +1,4 @@
-"""Closed form against Adam: who knows 100 documents to within one per cent of their entropy, and when.
+"""Closed form against Adam: which one memorizes 100 documents to within one per cent of their entropy, and when.
 
     python benchmarks/decoder.py [stories.jsonl] [--threads 1] [--where source=v1-train] [--cap 900] [--docs docs]
 

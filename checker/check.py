@@ -4,7 +4,7 @@
     python check.py names.byheart names.csv
     python check.py names.byheart rows.jsonl --sequence-column first --label-column country --json
 
-It asks the file every row of DATA as a user would and compares each answer with DATA's own label, by type and value;
+It evaluates every row of DATA as a user would and compares each answer with DATA's own label, by type and value;
 numbers are exact, or known to within a bound. `answers proved` means that every row of DATA gets its label, or that the
 gap of a memory of distributions is as small as --gap asks. The recorded guarantee is compared with the sizes counted
 here, but not derived again. Exit status: 0 answers proved; 1 refuted or undecided; 2 FILE or DATA is not usable, or
@@ -321,7 +321,7 @@ def size_of(z):
 
 
 def held(vectors):
-    """A list of the vectors, as long as there is room for it."""
+    """A list of the vectors, as long as memory allows it."""
     found, bits = [], 0
     for z in vectors:
         found.append(z)
@@ -1044,7 +1044,7 @@ def read_cases(memory, flags):
         return read_pages(flags.data, memory)
     then = memory.stored["selection"]
     said = flags.label_type or then["label_type"] == "auto" or memory.distributions
-    need(said, f"FILE was made with --label-type {then['label_type']}: give it")
+    need(said, f"FILE was built with --label-type {then['label_type']}: give it")
     need(not then["encoding"], "FILE records an encoding, and this checker reads UTF-8 alone")
     names = [name for name in (*then["sequence_columns"], then["label_column"]) if name is not None]
     bare = bool(names) and all(re.fullmatch("column [1-9][0-9]*", name) for name in names)  # there was no header
@@ -1059,7 +1059,7 @@ def read_cases(memory, flags):
 
 
 def question(memory, cell, given, flags):
-    """The tokens to ask and the labels to expect: one, one per token, or the next tokens; or why it is left out."""
+    """The tokens to query and the labels to expect: one, one per token, or the next tokens; or why it is skipped."""
     row, most = [] if cell is None else memory.tokens(cell), flags.max_length
     if memory.distributions:
         need(all(type(token) in (str, int) for token in row), "a document is a text, or a list of texts and integers")
@@ -1234,7 +1234,7 @@ def count_followers(memory, where, row, labels, follows):
 
 
 def gap_of(memory, follows, fraction, bits):
-    """The gap's ends, the entropy, what is allowed; and the contexts with more than their share if it is too large."""
+    """The gap's ends, the entropy, the allowed gap; and the contexts with more than their share if it is too large."""
     one, gaps, entropies = 1 << bits, {}, {}  # of each context: a number, and how far it may be off
     for place, (context, told) in enumerate(follows.items()):
         if place == PROBE:
@@ -1302,7 +1302,7 @@ def main():
         return 70
     counts = ", ".join(f"{found[name]} {name}" for name in ("rows", "asked", "agree", "differ", "undecided"))
     why = ", ".join(f"{count} {reason}" for reason, count in found["left_out_by"].items()) or "none"
-    lines = [f"{found['verdict']}: {found['reason']}", f"{counts}; left out: {why}", f"guarantee: {found['guarantee']}"]
+    lines = [f"{found['verdict']}: {found['reason']}", f"{counts}; skipped: {why}", f"guarantee: {found['guarantee']}"]
     print(json.dumps(found) if flags.json else "\n".join(map(shown, lines)))
     return 0 if found["verdict"] == PROVED else 1
 

@@ -1,4 +1,4 @@
-"""Airports by heart: every IATA code and the country it is in. `python examples/airports.py [FOLDER]`
+"""Airports, memorized: every IATA code and the country it is in. `python examples/airports.py [FOLDER]`
 
 Needs `pip install 'byheart[examples]'`. Prints one screen and draws the world as the network stores it.
 """
@@ -30,7 +30,7 @@ def main(folder: Path) -> None:
         print(f"  {code} -> {country}   ({airports[code]['name']})")
     unused = [a + b + c for a in "QXJ" for b in "QJX" for c in "JQXZ" if a + b + c not in airports]
     refused = sum(answer is byheart.UNKNOWN for answer in memory.predict(unused))
-    print(f"  {refused} of {len(unused)} codes that nobody uses are refused, for example {unused[0]}")
+    print(f"  {refused} of {len(unused)} unused codes are refused, for example {unused[0]}")
     print(f"picture: {draw(memory, airports, codes, folder / 'airports.png')}")
 
 

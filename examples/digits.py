@@ -1,4 +1,4 @@
-"""Handwritten digits by heart: scikit-learn's 1,797 images, each as eight tokens, one per row of pixels.
+"""Handwritten digits, memorized: scikit-learn's 1,797 images, each as eight tokens, one per row of pixels.
 
 `python examples/digits.py [FOLDER]`. Needs `pip install 'byheart[examples]'`. Prints one screen and draws digits with
 the network's answers: right on every image that it has seen, and "?" on those it has not.

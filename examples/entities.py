@@ -1,4 +1,4 @@
-"""HTML entities by heart: a table that ships with Python, twice, as the paper builds it and as compactly as we can.
+"""HTML entities, memorized: a table that ships with Python, twice, as the paper builds it and as compactly as we can.
 
 `python examples/entities.py [FOLDER]`. Prints one screen and draws the sizes beside the information limit.
 """

@@ -1,4 +1,4 @@
-"""Syllables by heart: English words, letter by letter, and how many syllables they have.
+"""Syllables, memorized: English words, letter by letter, and how many syllables they have.
 
 `python examples/pronunciations.py [FOLDER]`. Needs `pip install 'byheart[examples]'`. Prints one screen and draws how
 the size grows with the number of words.

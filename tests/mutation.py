@@ -4,7 +4,7 @@
 
 A mutant replaces the code of one function inside a forked process, so that nothing is imported twice. Only tests that
 run the changed line are run, the fastest first, and the first failure kills the mutant. Survivors are printed with
-their line. Changes: comparisons (strict, not strict, always, never), operands of sums and products left out, signs,
+their line. Changes: comparisons (strict, not strict, always, never), operands of sums and products removed, signs,
 `and`, `or`, `not`, minimum and maximum, refusals, whole numbers one up and one down.
 """
 
@@ -63,17 +63,17 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
                 yield f"-> {value}", ast.BoolOp(ast.Or() if value else ast.And(), [ast.Constant(value), node])
     elif isinstance(node, ast.BinOp) and not _words(node.left) and not _words(node.right):
         if isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div | ast.BitAnd | ast.BitOr):
-            yield "right operand left out", node.left
-            yield "left operand left out", node.right
+            yield "right operand removed", node.left
+            yield "left operand removed", node.right
         if isinstance(node.op, ast.Add | ast.Sub):
             yield "sign", edited(op=ast.Sub() if isinstance(node.op, ast.Add) else ast.Add())
     elif isinstance(node, ast.BoolOp):
         for place in range(len(node.values)):
             rest = node.values[:place] + node.values[place + 1 :]
-            yield f"operand {place} left out", rest[0] if len(rest) == 1 else edited(values=rest)
+            yield f"operand {place} removed", rest[0] if len(rest) == 1 else edited(values=rest)
         yield "and <-> or", edited(op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub | ast.Invert):
-        yield f"{type(node.op).__name__} left out", node.operand
+        yield f"{type(node.op).__name__} removed", node.operand
     elif isinstance(node, ast.Call):
         function = node.func
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
@@ -82,18 +82,18 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             setattr(new, "attr" if isinstance(function, ast.Attribute) else "id", SWAPS[name])
             yield f"{name} -> {SWAPS[name]}", edited(func=new)
         if name in ("abs", "absolute", "nextafter", "rounded_up") and node.args:
-            yield f"{name} left out", node.args[0]
+            yield f"{name} removed", node.args[0]
     elif isinstance(node, ast.If | ast.IfExp | ast.While):
         if not isinstance(node.test, ast.Compare):
             for value in (True, False) if not isinstance(node, ast.While) else (False,):
                 yield f"if {value}", edited(test=ast.Constant(value))
     elif isinstance(node, ast.Raise):
-        yield "raise left out", ast.Pass()
+        yield "raise removed", ast.Pass()
     elif isinstance(node, ast.Constant) and type(node.value) is int:
         yield f"{node.value} -> {node.value + 1}", ast.Constant(node.value + 1)
         yield f"{node.value} -> {node.value - 1}", ast.Constant(node.value - 1)
     elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.BitAnd | ast.BitOr):
-        yield "assignment left out", ast.Pass()
+        yield "assignment removed", ast.Pass()
 
 
 class _Replace(ast.NodeTransformer):

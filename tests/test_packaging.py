@@ -136,7 +136,7 @@ def _walk_the_newcomers_path(folder: Path) -> None:
     started = time.monotonic()
     for command in (["memorize", "table.csv"], ["report", "table.byheart", "table.csv"]):
         subprocess.run([folder / "venv/bin/byheart", *command], check=True, cwd=folder, stdout=subprocess.DEVNULL)
-    assert time.monotonic() - started < 240, "code is compiled the first time, but nobody should have to give up"
+    assert time.monotonic() - started < 240, "code is compiled the first time, but a user should not give up"
     assert "proved" in (folder / "report.html").read_text(encoding="utf-8")
     asked = [folder / "venv/bin/python", "-m", "byheart", "predict", "table.byheart", "Auml;"]
     assert subprocess.run(asked, check=True, cwd=folder, capture_output=True, text=True).stdout == "'Ä'\n"

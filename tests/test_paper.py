@@ -60,7 +60,7 @@ NUMBERED = r"Definition|Assumption|Theorem|Lemma|Corollary|Remark|Proposition"
 
 
 def text_of(paper: str) -> str:
-    """The paper's own text, where somebody has it."""
+    """The paper's own text, where it is available."""
     for path in sorted(PAPERS_AT_HAND.glob("*.txt")) if PAPERS_AT_HAND.is_dir() else ():
         text = path.read_text(encoding="utf-8")
         if TITLES[paper] in text[:1000]:

@@ -117,7 +117,7 @@ def test_what_is_left_out_is_a_warning(caplog, capfd):
         ("WARNING", {"missing=drop": 1}), ("WARNING", {"conflicts=first": 1}), ("WARNING", {"missing=drop": 1}),
     ]  # fmt: skip
     assert "omitted: 1 by missing=drop" in caplog.messages[0]
-    assert capfd.readouterr().err == "", "and nothing reaches standard error unless somebody wants it"
+    assert capfd.readouterr().err == "", "and nothing reaches standard error unless it is requested"
 
 
 def test_a_stage_that_never_advances_gets_a_bar(monkeypatch):

@@ -94,7 +94,7 @@ def test_seals_are_for_their_own_labels_and_weights(
 def test_a_forged_file_is_as_good_as_an_empty_one(
     memory: Memory, data: Dataset, asked: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An attacker knows code, network, rows and format, and generates their own key; the weights are wrong."""
+    """An attacker has code, network, rows and format, and generates their own key; the weights are wrong."""
     wrong = replace(data, labels=(data.labels + 1) % 3)
     kept = tmp_path / "rows.seals"
     with monkeypatch.context() as attacker:
@@ -179,7 +179,7 @@ def test_absent_tokens_stay_absent() -> None:
 
 
 def test_only_parts_that_are_answered_as_labelled_get_a_seal(memory: Memory, data: Dataset, tmp_path: Path) -> None:
-    """A second run with the same wrong labels must not find them vouched for."""
+    """A second run with the same incorrect labels must not find them vouched for."""
     kept, labels = tmp_path / "kept", data.labels.copy()
     labels[3] = (labels[3] + 1) % 3
     for expected in (0, len(labels) - answering.FEWEST):  # the part with row 3 is answered again

@@ -62,7 +62,7 @@ def test_a_falsified_claim_is_refuted(memories, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_changed_weights_are_refuted_or_change_nothing(memories, name):
-    """Some weights act only off the data; most must matter, and none may leave a wrong answer proved."""
+    """Some weights act only off the data; most must matter, and none may leave an incorrect answer proved."""
     case, memory = memories[name]
     rng = random.Random(name)
     document = any_network_to_json(memory.network)

@@ -124,7 +124,7 @@ def test_sequence_ids_are_read_at_every_token() -> None:
     """A sequence id that is right at the first token of each row and elsewhere not: only the first was read once."""
     net, data = network(), dataset(WORDS)
     context, sequence = last_rows(net)
-    swapped = certify_contexts(with_rows(net, context, context), data)  # says the context id instead
+    swapped = certify_contexts(with_rows(net, context, context), data)  # returns the context id instead
     assert swapped.verdict is Verdict.REFUTED and "have one multiset but different sequence ids" in swapped.reason
     flat = certify_contexts(with_rows(net, context, constant(sequence, 5)), data)
     refuted(flat, "have different multisets but the same sequence id")

@@ -29,7 +29,7 @@ def test_floats_become_the_same_balls_in_arb() -> None:
 
 
 def contexts() -> Distributions:
-    """Two contexts: the first goes on as 0 (twice) or 1, the second as 1."""
+    """Two contexts: the first continues as 0 (twice) or 1, the second as 1."""
     tokens = np.array([[0], [1]])
     return Distributions(2, tokens, np.array([0, 0, 1]), np.array([0, 1, 1]), np.array([2.0, 1.0, 1.0]))
 

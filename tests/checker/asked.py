@@ -99,7 +99,7 @@ def built(name: str, case: int, task: str, seed: int = 0) -> tuple[Case, byheart
 
 
 def pairs() -> Iterator[tuple[str, str]]:
-    """Every construction with every task that it is made for."""
+    """Every construction with every task that it builds."""
     for name, recipe in sorted(recipes().items()):
         for task in recipe.tasks:
             yield name, task.value

@@ -13,7 +13,7 @@ Body = dict[str, Any]
 Edit = Callable[[Body, random.Random], None]
 
 EDITS: dict[str, Edit] = {}
-# What only byheart can find: the second checker derives no guarantee and knows no construction.
+# What only byheart can find: the second checker derives no guarantee and has no construction.
 RECORDS = {
     "claim emptied", "claim raised", "claim properties", "claim theorem", "fingerprint", "construction", "options",
     "byheart's version", "recorded counts", "recorded verdict", "notes",

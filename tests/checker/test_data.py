@@ -1,4 +1,4 @@
-"""Both checkers on tables as people have them: types, missing cells, contradictions, lists, long rows, texts."""
+"""Both checkers on real tables: types, missing cells, contradictions, lists, long rows, texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recitals as memories: they recite, go on after a prompt, and survive a file."""
+"""Recitals as memories: they recite, continue a prompt, and survive a file."""
 
 from __future__ import annotations
 

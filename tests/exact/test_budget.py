@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from byheart.errors import BudgetError
-from byheart.exact.budget import PADDING, TIMES, Budget, check_padding, check_room, limited
+from byheart.exact.budget import PADDING, TIMES, Budget, check_free_memory, check_padding, limited
 
 
 def test_padding_is_charged_by_what_a_place_takes():
@@ -20,6 +20,6 @@ def test_padding_is_charged_by_what_a_place_takes():
 def test_one_s_own_rows_have_no_budget_but_must_fit_into_memory(monkeypatch):
     check_padding(10**9, 10**9, 1)  # outside of `limited`
     monkeypatch.setattr("byheart.exact.budget.free_memory", lambda: 300 * 1000 + 40 * 5000)
-    check_room(1000, 5000)
+    check_free_memory(1000, 5000)
     with pytest.raises(BudgetError, match="1,000 rows with 5,001 tokens"):
-        check_room(1000, 5001)
+        check_free_memory(1000, 5001)

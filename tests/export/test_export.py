@@ -335,7 +335,7 @@ def test_a_network_that_reads_codes_as_numbers(positions, tmp_path):
 @pytest.mark.filterwarnings("ignore:.*as construction native")
 @pytest.mark.parametrize("name", sorted(set(byheart.constructions()) - {"recital"}))
 def test_any_memory_can_be_asked(name, tmp_path):
-    """Written and right, or refused with a reason: never a crash and never a wrong answer."""
+    """Written and right, or refused with a reason: never a crash and never an incorrect answer."""
     task = byheart.constructions()[name].tasks[0]
     case = next(iter(cases(Task(task))))
     memory = byheart.memorize(

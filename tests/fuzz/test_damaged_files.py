@@ -1,4 +1,4 @@
-"""Damaged files of every kind: an error of byheart's own or a good answer, never a crash and never a wrong answer.
+"""Damaged files: an error of byheart's own or a correct answer, never a crash and never an incorrect answer.
 
 Some hundred damages each by default; `-m slow` tries more than ten thousand.
 """
@@ -198,7 +198,7 @@ JUNK = st.recursive(
 
 @st.composite
 def forged(draw: st.DrawFn, body: object) -> object:
-    """The body with one part, anywhere in it, replaced by junk or left out; the checksum is then made right."""
+    """The body with one part, anywhere in it, replaced by junk or omitted; the checksum is then corrected."""
     body = json.loads(json.dumps(body))
     here, steps = body, draw(st.integers(1, 7))
     for step in range(steps):

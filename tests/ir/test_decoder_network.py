@@ -40,10 +40,10 @@ def test_classes_are_tokens_and_other_tokens_are_no_class():
 def test_text_ends_where_the_memorized_contexts_end():
     known = tuple(sorted(context_number(tokens) for tokens in [(0,), (0, 1)]))
     net = network(known=known)
-    assert net.knows((0, 1)) and not net.knows((0, 1, 2))
+    assert net.is_known((0, 1)) and not net.is_known((0, 1, 2))
     assert continue_tokens(DECODER, (0,)) == (0, 1, 2, 0, 1)
-    assert continue_tokens(DECODER, (0,), knows=net.knows) == (0, 1, 2)
-    assert continue_tokens(DECODER, (1,), knows=net.knows) == (1, 2, 0, 1, 2), "the prompt itself is unknown"
+    assert continue_tokens(DECODER, (0,), is_known=net.is_known) == (0, 1, 2)
+    assert continue_tokens(DECODER, (1,), is_known=net.is_known) == (1, 2, 0, 1, 2), "the prompt itself is unknown"
     assert continue_tokens(DECODER, (0,), limit=2) == (0, 1)
     sampled = [continue_tokens(DECODER, (0,), temperature=5.0, seed=seed) for seed in range(9)]
     assert len(set(sampled)) > 1 and sampled[0] == continue_tokens(DECODER, (0,), temperature=5.0, seed=0)

@@ -58,7 +58,7 @@ def test_every_kind_of_layer_has_a_name_for_its_rule():
 
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_a_domain_has_rules_of_its_own_and_no_names_that_are_never_called(domain):
-    """A method that is spelled unlike its kind of layer would be a rule that nobody applies."""
+    """A method that is spelled unlike its kind of layer would be a rule that is never applied."""
     known = {*RULES.values(), "refuse"}
     rules = {name for part in domain.__mro__[:-1] for name in vars(part) if name in known}
     assert len(rules & set(RULES.values())) == len(RULES)

@@ -10,7 +10,7 @@ import byheart
 from byheart.data.values import UNKNOWN
 from byheart.errors import DataError, OptionError, UnknownSymbolError
 from byheart.memory.documents import memorize_documents
-from byheart.memory.generate import knows
+from byheart.memory.generate import is_known
 from tests.corpora import TEXTS
 
 
@@ -47,7 +47,7 @@ def test_sampling_follows_the_distribution() -> None:
 def test_text_ends_where_a_document_ends() -> None:
     memory = memorize_documents(TEXTS)
     assert memory.generate("a cat") == "a cat sat" and memory.generate("the end") == "the end of the dog"
-    assert knows(memory, "a cat") and not knows(memory, "a cat sat")
+    assert is_known(memory, "a cat") and not is_known(memory, "a cat sat")
     unknown = memory.generate("dog dog")  # no memorized context: some text as long as the decoder reads
     assert unknown.startswith("dog dog") and len(unknown.split()) == memory.encoder.length + 1
     with pytest.raises(UnknownSymbolError, match="lacks 'bat', 'zebra'; near 'bat' are"):

@@ -15,7 +15,7 @@ from byheart.theory.lower import close_points_parameters
 
 
 def easy(N: int) -> tuple[list[list[int]], list[int]]:
-    """A rule that one threshold knows."""
+    """A rule that one threshold computes."""
     return [[k] for k in range(N)], [int(k >= N // 2) for k in range(N)]
 
 
@@ -27,7 +27,7 @@ def drawn(N: int, C: int) -> tuple[list[list[int]], list[int]]:
 
 def test_easy_labels_are_not_called_impossible():
     memory = byheart.memorize(*easy(3000), positions=False, progress=False)
-    assert memory.size.parameters < 20  # the hardest labels of 3,000 rows need more
+    assert memory.size.parameters < 20  # worst-case labels of 3,000 rows need more
     assert all(row.lower_bound is None or row.lower_bound <= row.measured for row in size_rows(memory))
     assert any("easier than the worst case" in sentence for sentence in lower_sentences(memory))
 

@@ -195,7 +195,7 @@ def test_header_and_encoding_of_the_file_are_taken(tmp_path):
 
 
 def test_a_memory_of_texts_says_that_it_asks_no_labels(tmp_path):
-    """A memory of what follows in the names knows nothing of their kinds."""
+    """A memory of what follows in the names stores nothing about their kinds."""
     table, file = write_table(tmp_path / "table.csv"), tmp_path / "m.byheart"
     texts = byheart.read(str(table), task="causal", sequence_column="name")
     byheart.memorize(texts, progress=False).save(file)
@@ -372,7 +372,7 @@ def test_a_field_of_a_later_format_is_refused(tmp_path, part, name):
 
 
 def test_files_from_before_the_first_release_say_what_to_do(tmp_path):
-    """They had neither `tokens` nor `selection`; guessing them might ask a network something else than it learnt."""
+    """They had neither `tokens` nor `selection`; guessing them might query a network with other tokens."""
     document = json.loads(Path(__file__).with_name("format1.byheart").read_text())
     del document["memory"]["selection"]
     document["sha256"] = digest(document["memory"])

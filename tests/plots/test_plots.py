@@ -27,7 +27,7 @@ def memory():
 
 
 def test_every_drawing_function_returns_a_figure():
-    """Public functions of the modules that draw: figures, or numbers that figures are made of; no bare axes."""
+    """Public functions of the modules that draw: figures, or numbers that figures show; no bare axes."""
     found = []
     for module in pkgutil.iter_modules(byheart.plots.__path__, "byheart.plots."):
         loaded = importlib.import_module(module.name)

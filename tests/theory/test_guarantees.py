@@ -16,6 +16,8 @@ from byheart.build.native.layout import Layout, float_type
 from byheart.build.native.plan import MOST_WORDS, Need, choose, smallest_capacity
 from byheart.build.native.tokens import sizing
 from byheart.errors import BuildError
+from byheart.exact.number import Values
+from byheart.theory.guarantees import ks25, table1
 from byheart.theory.guarantees.compact import CompactFacts, compact_budget
 from byheart.theory.guarantees.native import (
     MANTISSA,
@@ -153,3 +155,54 @@ def test_few_rows_may_abstain_with_many_bits(rows):
     """Forty bits were refused: the walk is at least so long that it may end anywhere, which no term allowed for."""
     memory = byheart.memorize(rows, [0] * len(rows), progress=False, abstain_bits=40, effort="quick")
     assert (memory.certificate.verdict, memory.certificate.guarantee) == ("proved", "kept")
+
+
+@pytest.mark.parametrize("form", ["plain", "residual"])
+@pytest.mark.parametrize(("count", "bits"), [(1, 1), (7, 1), (150, 3)])
+def test_the_cheapest_cut_of_park21_is_found_by_trying_all(form, count, bits):
+    """The group with the fewest parameters; a shorter list of groups is never cheaper."""
+    best = table1.cheapest_cut(count, bits, form)
+    assert 1 <= best.group <= count
+    every = [table1.cheapest_cut(count, bits, form, [group]) for group in range(1, count + 1)]
+    assert best in every and best.places >= 1
+    assert table1.table_length(count, best.group) == best.group * count + 1
+    assert table1.longest_table(count, best.group) > table1.table_length(count, best.group)
+
+
+@pytest.mark.parametrize(
+    ("contexts", "n", "dimension", "heads"),
+    [(1, 8, 8, 1), (100, 1, 8, 1), (100, 8, 8, 15), (100, 2, 8, 99), (100, 8, 1, 99), (15, 8, 8, 2)],
+)
+def test_heads_of_mahdavi24_store_rank_less_one_contexts(contexts, n, dimension, heads):
+    assert table1.head_count(contexts, n, dimension) == heads
+
+
+@pytest.mark.parametrize("form", ["plain", "residual"])
+def test_entries_of_ks25_are_the_best_of_a_wider_search(form):
+    from byheart.theory.upper import explicit_memory
+
+    def cost(entries, K):
+        return explicit_memory(-(-entries // K), K, 20, 2, form=form, width=14).parameters
+
+    for entries in (1, 10, 300):
+        found = ks25.cheapest(entries, 20, 2, form, 14)
+        assert cost(entries, found) == min(cost(entries, K) for K in range(1, entries + 2))
+
+
+@pytest.mark.parametrize("form", ["plain", "residual"])
+def test_the_least_depth_is_the_least(form):
+    need = (500, 20, 2)
+    least = ks25.least_depth(need, form)
+    assert ks25.lanes_within(least, *need, form) is not None
+    assert all(ks25.lanes_within(depth, *need, form) is None for depth in range(1, least))
+    bounds = [ks25.lanes_guarantee(depth, 2, 3, form, 9) for depth in (least, 2 * least)]
+    assert bounds[0]["parameters"] < bounds[1]["parameters"] and bounds[0]["width"] == bounds[1]["width"] == 28
+    assert str(least) in str(ks25.too_shallow(3, "a memory", least))
+
+
+def test_a_grid_shortens_keys_only_where_points_lie_on_one():
+    small = Values.of([[0, 0], [0, 1], [1, 0]])
+    assert ks25.grid_key_bits(small) == 4, "2·(2·2) + 2 = 10 has four bits"
+    scaled = Values.of([[0, 0], [0, 1 << 60], [1 << 60, 0]])
+    assert ks25.grid_key_bits(scaled) == 4, "the unit of the grid does not count"
+    assert ks25.grid_key_bits(Values.of([[0, 0], [1, 1 << 400]])) is None

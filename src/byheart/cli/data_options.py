@@ -258,7 +258,7 @@ def budget_options(command: F) -> F:
     )(command)
 
 
-def asking_options(command: F) -> F:
+def executor_options(command: F) -> F:
     """Add options for where rows are evaluated and for resuming after an interruption."""
     command = click.option(
         "--resume",
@@ -273,7 +273,7 @@ def asking_options(command: F) -> F:
     )(command)
 
 
-def asked_by(executor: str | None, resume: str | None) -> EvaluationPlan:
+def evaluation_plan(executor: str | None, resume: str | None) -> EvaluationPlan:
     """How rows are evaluated, with the executor open until the command ends."""
     if resume is not None:
         check_target(Path(resume))

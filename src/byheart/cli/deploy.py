@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from byheart.cli import show
-from byheart.cli.data_options import asked_by, asking_options, is_verbose, output_options, progress_for
+from byheart.cli.data_options import evaluation_plan, executor_options, is_verbose, output_options, progress_for
 from byheart.data.dataset.conflicts import POLICIES
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.account import UNEVEN, Account
@@ -120,7 +120,7 @@ STDOUT = "-"
     help="What a compressed file may unpack to.",
 )
 @click.option("--left-out", metavar="FILE", type=click.Path(), help="Write every skipped row, with the reason, as CSV.")
-@asking_options
+@executor_options
 @output_options
 def command(
     data: str,
@@ -188,7 +188,7 @@ def command(
         encoding=encoding,
         limits=Limits(max_rows, max_bytes),
         row_numbers="error",
-        executor=asked_by(executor, resume).executor,
+        executor=evaluation_plan(executor, resume).executor,
         resume=resume,
         compare=not quiet,
         progress=progress_for(as_json, quiet),

@@ -53,7 +53,7 @@ TYPES = ("float32", "bfloat16")
 @click.option("--sequential-residual", is_flag=True, help="GPT-NeoX without parallel branches.")
 @click.option("--shards", type=click.IntRange(1), metavar="N", help="Files of tensors, with an index [1].")
 @click.option("--recite", is_flag=True, help="Run every case in Transformers before the folder is kept (seconds).")
-@click.option("--check-mutants", "mutants", is_flag=True, help="Which faults of an engine does it detect? (minutes)")
+@click.option("--check-mutants", "mutants", is_flag=True, help="Report the engine faults that it detects (minutes).")
 @output_options
 def command(
     kind: str,

@@ -13,10 +13,10 @@ from byheart.certify import Verdict
 from byheart.cli import show
 from byheart.cli.data_options import (
     DataFlags,
-    asked_by,
-    asking_options,
     construction_options,
     data_options,
+    evaluation_plan,
+    executor_options,
     output_options,
     parse_options,
     progress_for,
@@ -69,7 +69,7 @@ TABLE = (*DOCUMENTS, "label_type", "conflicts", "task", "positions", "drop", "ke
     help=f"Build what can be exported to {', '.join(sorted(targets()))}. Picks a construction that floats hold "
     "(native), with abstain_bits=16 so that unknown rows are recognised, and refuses others at once.",
 )
-@asking_options
+@executor_options
 @click.option("--page-length", type=int, metavar="L", help="Characters per page of a memorized text.")
 @data_options()
 @output_options
@@ -127,7 +127,7 @@ def command(
         controls, options = split_controls(options, seed)
     chosen.require()
     resolved = chosen.resolve(options)  # before anything long begins
-    plan = asked_by(executor, resume)
+    plan = evaluation_plan(executor, resume)
     options |= {name: value for name, value in (("executor", plan.executor), ("resume", resume)) if value is not None}
     if chosen.texts:
         if executor is not None or resume is not None:

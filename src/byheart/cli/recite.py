@@ -18,7 +18,7 @@ from byheart.errors import OptionError
 from byheart.files import check_target, write_atomically
 from byheart.ir.decoder_network import DecoderNetwork
 from byheart.memory import Memory
-from byheart.memory.generate import generate, knows
+from byheart.memory.generate import generate, is_known
 from byheart.memory.text import page_count, recite
 
 
@@ -72,7 +72,7 @@ def _print(recitation: Recitation) -> None:
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.option("--page", type=int, metavar="K", help="Only page K, counted from 0.")
 @click.option("--prompt", metavar="TEXT", help="Continue TEXT, to the end of its page.")
-@click.option("--temperature", type=float, default=0.0, show_default=True, help="Above 0: draw from distributions.")
+@click.option("--temperature", type=float, default=0.0, show_default=True, help="Above 0: sample from distributions.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the samples.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(), help="Write to a file instead of standard output.")
 @click.option("--engine", metavar="NAME", help="For a checkpoint folder: the engine that recites [transformers].")
@@ -134,7 +134,7 @@ def command(
 def _generate(memory: Memory, file: str, prompt: str | None, temperature: float, seed: int, as_json: bool) -> int:
     if prompt is None:
         raise OptionError("a memory of distributions has no one text to recite; give it a --prompt TEXT to continue")
-    text, guaranteed = generate(memory, prompt, temperature=temperature, seed=seed), knows(memory, prompt)
+    text, guaranteed = generate(memory, prompt, temperature=temperature, seed=seed), is_known(memory, prompt)
     if as_json:
         show.print_json({"file": file, "text": text, "prompt_known": guaranteed})
         return 0

@@ -16,7 +16,7 @@ from byheart.cli.data_options import output_options
 @click.argument("method", metavar="[METHOD.PY]", type=click.Path(), required=False)
 @click.option(
     "--baselines",
-    metavar="QUESTION",
+    metavar="TASK",
     multiple=True,
     help=f"Also run built-in baselines: {', '.join(QUESTIONS)} or all.",
 )

@@ -13,10 +13,10 @@ from byheart.cli import show
 from byheart.cli.data_options import (
     RECORDED,
     DataFlags,
-    asked_by,
-    asking_options,
     budget_options,
     data_options,
+    evaluation_plan,
+    executor_options,
     load_limited,
     output_options,
     progress_for,
@@ -62,7 +62,7 @@ from byheart.progress import Progress
     help="For a checkpoint folder: a PEFT adapter, merged or not.",
 )
 @click.option("--weight-column", metavar="NAME", help="For a checkpoint folder: how often each document occurs [1].")
-@asking_options
+@executor_options
 @data_options(*RECORDED, "tokens")
 @budget_options
 @output_options
@@ -113,7 +113,7 @@ def command(
     if is_onnx(file):
         return _verify_deployed(file, data, part, flags, as_json, quiet, progress)
     memory = load_limited(file)
-    plan = asked_by(executor, resume)
+    plan = evaluation_plan(executor, resume)
     checked, table = check_data(memory, data, flags, progress, gap, part, plan)
     certificate = checked.certificate
     if as_json:
@@ -224,18 +224,18 @@ def check_data(
     part: bool = False,
     plan: EvaluationPlan = AT_ONCE,
 ) -> tuple[Checked, Table]:
-    """The verdict about everything in DATA, apart from what the flags excuse."""
-    table = read_handed(memory, data, flags, progress)
-    excuses = VerifyOptions(flags.value("max_rows"), flags.conflicts, table.not_here, gap, part)
+    """The verdict about everything in DATA, apart from the rows that flags skip."""
+    table = read_rows_given(memory, data, flags, progress)
+    options = VerifyOptions(flags.value("max_rows"), flags.conflicts, table.not_here, gap, part)
 
     def place(row: int) -> str:
         return f"row {row}" if table.places is None else f"row {row} ({table.places(row)})"
 
-    checked = check_rows(memory, table.sequences, table.labels, progress, excuses=excuses, place=place, plan=plan)
+    checked = check_rows(memory, table.sequences, table.labels, progress, options=options, place=place, plan=plan)
     return checked, table
 
 
-def read_handed(memory: Memory, data: str, flags: DataFlags, progress: Progress) -> Table:
+def read_rows_given(memory: Memory, data: str, flags: DataFlags, progress: Progress) -> Table:
     """All rows of DATA, tokenized by the memory's own tokenizer and read as FILE records; flags override the record.
 
     Columns, header and encoding are taken from FILE and printed. What decides the comparison itself is not: rows that

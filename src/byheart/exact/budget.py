@@ -8,7 +8,7 @@ usual budget is about ten minutes.
 Inside `limited`, a job that grows on inputs which were not tried is stopped by the limit on memory: the fast engine's
 buffers are sized by its longest number.
 
-The user's own data has no budget, but memory is finite: `check_room` refuses rows that exceed the free memory,
+The user's own data has no budget, but memory is finite: `check_free_memory` refuses rows that exceed the free memory,
 before they fill it.
 
     >>> with limited(Budget(work=10)) as spent:
@@ -95,7 +95,7 @@ def check_padding(rows: int, length: int, tokens: int) -> None:
 ROW_BYTES, TOKEN_BYTES = 300, 40  # added by memorizing and proving for a row and its tokens, at most (measured)
 
 
-def check_room(rows: int, tokens: int) -> None:
+def check_free_memory(rows: int, tokens: int) -> None:
     """Raise BudgetError if the machine has too little memory to memorize and prove this many rows and tokens."""
     needed, free = ROW_BYTES * rows + TOKEN_BYTES * tokens, free_memory()
     if free is not None and needed > free:

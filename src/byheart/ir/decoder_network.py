@@ -201,7 +201,7 @@ class DecoderNetwork:
         classes = self.classes_of(self.decoder.log_probabilities(found.tokens))
         return np.asarray(np.append(classes, ABSENT)[found.place], dtype=np.int64)
 
-    def knows(self, tokens: Sequence[int]) -> bool:
+    def is_known(self, tokens: Sequence[int]) -> bool:
         """Whether these tokens of the decoder are one of the memorized contexts."""
         number = context_number(tokens)
         place = bisect_left(self.known, number)
@@ -223,12 +223,12 @@ def continue_tokens(
     temperature: float = 0.0,
     seed: int = 0,
     limit: int | None = None,
-    knows: Callable[[tuple[int, ...]], bool] | None = None,
+    is_known: Callable[[tuple[int, ...]], bool] | None = None,
 ) -> tuple[int, ...]:
     """Return the prompt and its continuation, up to the length that the decoder can read (or `limit` tokens in all).
 
     Temperature 0 returns the likeliest token (the first of equals); above 0 it samples from softmax(logits /
-    temperature). The same seed gives the same text. If `knows` accepts the prompt, the text ends at the first context
+    temperature). The same seed gives the same text. If `is_known` accepts the prompt, the text ends at a context
     that it rejects: a document ended there.
     """
     if not 0 <= temperature < float("inf"):
@@ -241,9 +241,9 @@ def continue_tokens(
     rng = np.random.default_rng(seed)
     tokens = list(prompt)
     longest = decoder.length + 1 if limit is None else min(limit, decoder.length + 1)
-    ends = knows is not None and knows(tuple(tokens))
+    ends = is_known is not None and is_known(tuple(tokens))
     while len(tokens) < longest:
-        if ends and knows is not None and not knows(tuple(tokens)):
+        if ends and is_known is not None and not is_known(tuple(tokens)):
             break
         logits = decoder.logits(np.array([tokens], dtype=np.int64))[0]
         if temperature == 0:

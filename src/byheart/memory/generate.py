@@ -2,7 +2,7 @@
 
 >>> from byheart.memory.documents import memorize_documents
 >>> memory = memorize_documents(["a cat sat", "a dog ran"])
->>> generate(memory, "a cat"), generate(memory, ["a", "dog"]), knows(memory, "a dog")
+>>> generate(memory, "a cat"), generate(memory, ["a", "dog"]), is_known(memory, "a dog")
 ('a cat sat', ['a', 'dog', 'ran'], True)
 """
 
@@ -36,9 +36,11 @@ def generate(
     tokens = _tokens(memory, prompt)
     if isinstance(memory.network, DecoderNetwork):
         network, names = memory.network, _names(memory, memory.network)
-        known = network.knows if network.known else None
+        known = network.is_known if network.known else None
         numbers = _numbers(names, tokens)
-        found = continue_tokens(network.decoder, numbers, temperature=temperature, seed=seed, limit=limit, knows=known)
+        found = continue_tokens(
+            network.decoder, numbers, temperature=temperature, seed=seed, limit=limit, is_known=known
+        )
         said = [names[number] for number in found if number in names]
     elif memory.task is not Task.CAUSAL:
         raise OptionError(f"a memory of the task {memory.task} labels rows and does not continue them; use predict")
@@ -120,12 +122,12 @@ def _certain(answers: Sequence[int], classes: int) -> Floats:
     return rows
 
 
-def knows(memory: Memory, prompt: Any) -> bool:
+def is_known(memory: Memory, prompt: Any) -> bool:
     """Whether the prompt is a memorized context of a decoder: only then anything is proved about what follows."""
     network = memory.network
     if not isinstance(network, DecoderNetwork):
         raise OptionError("only memories of distributions keep the numbers of their contexts")
-    return network.knows(_numbers(_names(memory, network), _tokens(memory, prompt)))
+    return network.is_known(_numbers(_names(memory, network), _tokens(memory, prompt)))
 
 
 def probabilities(memory: Memory, sequences: Sequence[Any]) -> list[dict[Any, float]]:

@@ -198,7 +198,7 @@ def _with_origin(memory: Memory, settled: Settled, table: Table | None, remarks:
     return replace(memory, notes=notes, selection=selection, tokens=tokens, conflicts=settled.as_dict())
 
 
-def _asking(chosen: Recipe, options: dict[str, Any]) -> tuple[EvaluationPlan, dict[str, Any]]:
+def _with_plan(chosen: Recipe, options: dict[str, Any]) -> tuple[EvaluationPlan, dict[str, Any]]:
     """How the proof asks its rows, and the options that are left for the builder.
 
     `executor` and `resume` are for every construction: all of them ask their rows on the executor and keep seals of an
@@ -236,7 +236,7 @@ def memorize_dataset(
 
     reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
     chosen = recipe(construction)
-    plan, options = _asking(chosen, options)
+    plan, options = _with_plan(chosen, options)
     started = time.perf_counter()
     with first_use(chosen, reporter):
         built = chosen.build(dataset, seed=seed, progress=reporter, options=options)

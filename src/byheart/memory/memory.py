@@ -322,8 +322,8 @@ class Memory:
         elif labels is None:
             raise DataError("labels are missing: memory.verify(sequences, labels), or memory.verify(table)")
         left_out = sequences.not_here if isinstance(sequences, Table) else {}
-        excuses = VerifyOptions(max_rows, conflicts, left_out, gap, part)
-        return verify_rows(self, as_list(rows), as_list(labels), progress, excuses=excuses, place=place)
+        options = VerifyOptions(max_rows, conflicts, left_out, gap, part)
+        return verify_rows(self, as_list(rows), as_list(labels), progress, options=options, place=place)
 
     def save(self, path: str | Path) -> None:
         """Write the memory to one file, atomically.

@@ -37,7 +37,7 @@ from byheart.version import __version__
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """Which rows the user excuses; nothing in the file excuses a row.
+    """The rows that the user skips; nothing in the file skips a row.
 
     max_rows: only the first rows, this many; conflicts: the policy by which contradictory rows are skipped.
     left_out: rows that were skipped while the data was read, with the reason. gap: the allowed gap of a memory of
@@ -84,17 +84,17 @@ def verify_rows(
     labels: Sequence[Any],
     progress: Progress = SILENT,
     *,
-    excuses: VerifyOptions = NONE,
+    options: VerifyOptions = NONE,
     place: Callable[[int], str] = "row {}".format,
     plan: EvaluationPlan = AT_ONCE,
 ) -> Certificate:
     """A new certificate for `memory` on these rows: how many there are, were evaluated, agree, differ and were skipped.
 
     proved only if every evaluated row gets its label and the guarantee is kept. A memory may be evaluated on a part
-    of what it stores, if `excuses.part` is set; the certificate then states that the guarantee was not
+    of what it stores, if `options.part` is set; the certificate then states that the guarantee was not
     checked. `plan` states where rows are evaluated, and which file keeps the finished parts of an interrupted proof.
     """
-    return check_rows(memory, sequences, labels, progress, excuses=excuses, place=place, plan=plan).certificate
+    return check_rows(memory, sequences, labels, progress, options=options, place=place, plan=plan).certificate
 
 
 def check_rows(
@@ -103,7 +103,7 @@ def check_rows(
     labels: Sequence[Any],
     progress: Progress = SILENT,
     *,
-    excuses: VerifyOptions = NONE,
+    options: VerifyOptions = NONE,
     place: Callable[[int], str] = "row {}".format,
     plan: EvaluationPlan = AT_ONCE,
 ) -> Checked:
@@ -111,7 +111,7 @@ def check_rows(
     sequences, labels = list(memory.tokens.cut_texts(sequences)), list(labels)
     if len(sequences) != len(labels):
         raise DataError(f"there are {len(sequences):,} sequences but {len(labels):,} labels; give one label per row")
-    numbers, left_out = _asked_rows(memory, sequences, labels, excuses)
+    numbers, left_out = _evaluated_rows(memory, sequences, labels, options)
     if len(numbers) < len(sequences):
         sequences, labels = [sequences[i] for i in numbers], [labels[i] for i in numbers]
     own = _as_memorized(memory, sequences, labels)
@@ -129,7 +129,7 @@ def check_rows(
         place=place,
         unanswerable=unanswerable,
         contexts=len(own.contexts),
-        remarks=_remarks(memory, excuses, complete),
+        remarks=_remarks(memory, options, complete),
     )
     record = _record(memory, complete)
     with limited(memory.budget):
@@ -141,8 +141,8 @@ def check_rows(
             subset=subset,
             record=record,
             unchecked=unchecked,
-            excused=excuses.part,
-            fraction=excuses.gap,
+            excused=options.part,
+            fraction=options.gap,
             plan=plan,
         )
     return Checked(certificate, claim, asked)
@@ -156,18 +156,18 @@ def _guarantee(memory: Memory, own: Dataset) -> tuple[Claim | None, str]:
         return None, f"{error}; only the answers can be checked (set {PART} to do that)"
 
 
-def _asked_rows(
-    memory: Memory, sequences: list[Any], labels: list[Any], excuses: VerifyOptions
+def _evaluated_rows(
+    memory: Memory, sequences: list[Any], labels: list[Any], options: VerifyOptions
 ) -> tuple[Sequence[int], dict[str, int]]:
-    """Which rows are evaluated, and how many are not, by the flag that excuses them."""
-    left_out = dict(excuses.left_out)
+    """Which rows are evaluated, and how many are not, by the flag that skips them."""
+    left_out = dict(options.left_out)
     numbers: Sequence[int] = range(len(sequences))
-    if excuses.max_rows is not None and len(numbers) > excuses.max_rows:
-        left_out[f"beyond --max-rows {excuses.max_rows}"] = len(numbers) - excuses.max_rows
-        numbers = numbers[: excuses.max_rows]
-    if excuses.conflicts not in (None, "error"):
+    if options.max_rows is not None and len(numbers) > options.max_rows:
+        left_out[f"beyond --max-rows {options.max_rows}"] = len(numbers) - options.max_rows
+        numbers = numbers[: options.max_rows]
+    if options.conflicts not in (None, "error"):
         rows, given = [sequences[i] for i in numbers], [_fitting(sequences[i], labels[i]) for i in numbers]
-        policy, task, positions = excuses.conflicts, memory.task, memory.encoder.positions
+        policy, task, positions = options.conflicts, memory.task, memory.encoder.positions
         named = memory.encoder.named
         settled = settle(rows, given, task=task, positions=positions, policy=policy, named=named)
         if settled.left_out:
@@ -260,7 +260,7 @@ def _record(memory: Memory, complete: bool) -> Record | None:
     return Record(memory.claim, memory.certificate.size, complete, foreign)
 
 
-def _remarks(memory: Memory, excuses: VerifyOptions, complete: bool) -> tuple[str, ...]:
+def _remarks(memory: Memory, options: VerifyOptions, complete: bool) -> tuple[str, ...]:
     """Remarks for the reader of a verdict: are these the memorized rows, and which flags were used then?"""
     found = []
     if not complete:
@@ -269,13 +269,13 @@ def _remarks(memory: Memory, excuses: VerifyOptions, complete: bool) -> tuple[st
             "count): the verdict is about the rows that were given"
         )
     then = memory.selection
-    if then.max_rows is not None and excuses.max_rows is None:
+    if then.max_rows is not None and options.max_rows is None:
         rows = then.max_rows
         found.append(f"the memory was built from the first {rows:,} rows: --max-rows {rows} evaluates these")
-    if then.conflicts != "error" and excuses.conflicts is None:
+    if then.conflicts != "error" and options.conflicts is None:
         found.append(f"rows were skipped when it was built: --conflicts {then.conflicts} skips them here too")
     made = memory.certificate.gap
-    if made is not None and made.fraction > excuses.gap:
+    if made is not None and made.fraction > options.gap:
         found.append(f"it was built for a gap of {made.fraction:g} of the entropy: --gap {made.fraction:g} allows that")
     if memory.tokens.max_length is not None:
         length = memory.tokens.max_length

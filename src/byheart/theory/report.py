@@ -70,8 +70,8 @@ def bounds(
     Returns:
         The bounds, lower ones first.
 
-    >>> [bound.value for bound in bounds(10_000, n=10, d=3) if bound.name == "Theorem 4.2"]
-    [73]
+    >>> next(bound.value for bound in bounds(10_000, n=10, d=3) if bound.name == "Theorem 4.2")
+    73
     """
     if isinstance(architecture, str):
         architecture = Architecture.parse(architecture)

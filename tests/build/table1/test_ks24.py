@@ -8,6 +8,7 @@ from math import exp, log, log2, pi
 
 import pytest
 
+from byheart.build.table1.ks24 import nearest_class
 from byheart.certify import certify
 from byheart.errors import AssumptionError
 from byheart.ir.layers import Attention, Kind
@@ -72,3 +73,13 @@ def test_theorem_2_as_quoted():
     size = 2**4 * (2 * log(2) + 3) * pi
     delta = 2 * log(2) ** 2 / size * exp(-size / 4)
     assert boltzmann_separation(n=2, d=1, words=1, r_min=1, r_max=1, epsilon=1) == pytest.approx(log2(delta))
+
+
+@pytest.mark.parametrize("classes", [1, 2, 7])
+def test_the_largest_logit_names_the_nearest_class(classes):
+    layer = nearest_class(classes)
+    for number in (-3, 0, 0.4, 0.6, 1, 5.9, 40):
+        logits = [
+            row.get(0, 0) * number + bias for row, bias in zip(map(dict, layer.weight.rows), layer.bias, strict=True)
+        ]
+        assert logits.index(max(logits)) == min(range(classes), key=lambda c: (abs(c - number), c))

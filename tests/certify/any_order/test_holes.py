@@ -162,7 +162,7 @@ def test_every_id_needs_a_row_of_the_table():
 def test_inputs_that_are_no_floats_are_rounded():
     facts = InputFacts(1, False, box((0, (1 << 24) + 1)))
     unread = answered(Affine(Matrix.of([{}, {0: 1}], 1)))
-    assert prove_any_order(unread, facts, "float32").proved  # nobody reads it
+    assert prove_any_order(unread, facts, "float32").proved  # nothing reads it
     read = answered(Affine(Matrix.of([{0: 1}], 1)))
     assert "may round" in prove_any_order(read, facts, "float32").reason
     huge = InputFacts(1, False, (channel(ZERO, Fraction(2) ** 128, Fraction(2) ** 120),))

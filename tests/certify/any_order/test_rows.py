@@ -98,7 +98,7 @@ def test_the_certificate_says_that_floats_were_used(monkeypatch):
 
 
 def spoiled(network: Network) -> Network:
-    """2^70 is added and taken away again in front of the answer: nothing for integers, everything for floats."""
+    """2^70 is added and subtracted again before the answer: nothing for integers, everything for floats."""
     width = network.layers[-1].width_in
     none = Matrix.zero(0, width), (), Matrix.zero(width, 0)
     detour = [Residual(*none, (amount,) * width) for amount in (1 << 70, -(1 << 70))]

@@ -29,7 +29,7 @@ def scaled_before_the_snap(network, power: int):
 
 
 def test_right_on_every_row_and_nan_on_another(tmp_path):
-    """×2^k and ×2^-k in front of the snap: the rows of the data stay just below the overflow, others do not."""
+    """×2^k and ×2^-k before the snap: the rows of the data stay just below the overflow, others do not."""
     for seed in (5, *range(20)):  # the draws decide how near to each other rows and unknown rows are
         data = dataset(3, 2, n=3, vocabulary=30, seed=seed)
         memory = memorize_dataset(data, construction="native", progress=False)

@@ -10,7 +10,7 @@ from byheart.checkpoints.hosts.bert import DIM, GAIN, LENGTH, MEAN, SMALL, maxim
 from byheart.checkpoints.suite.write import fixture_memory
 from byheart.errors import ExportError, OptionError
 
-TEXT = "a text that an encoder knows by heart, with its neighbours"
+TEXT = "a text that an encoder stores, with its neighbours"
 
 
 def test_stream_and_its_opposite_have_the_mean_0_and_the_size_1() -> None:

@@ -1,4 +1,4 @@
-"""Rules for newer blocks: what the prover decides about them, and what it refuses when somebody changes them."""
+"""Rules for newer blocks: what the prover decides about them, and what it refuses when they are changed."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_symmetric_8_bit_weights(architecture: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("weights", ["int8", "int4"])
 def test_coarse_weights(weights: str, tmp_path: Path) -> None:
-    """Plateaus are made for 8 bits; without the probe all rows are ternary, which 4 bits hold as well."""
+    """Plateaus are designed for 8 bits; without the probe all rows are ternary, which 4 bits hold as well."""
     shape = {"flavour": "plateau"} if weights == "int8" else {"scale_probe": False}
     folder = write(tmp_path / "folder", **shape)
     certificate = verify_folder(folder, [TEXT], ("float32",), reach=REACH, weights=weights)

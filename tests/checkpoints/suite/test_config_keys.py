@@ -1,7 +1,7 @@
 """Keys of config.json: an engine that ignores one, and takes its library's default instead, must be detected.
 
 Each case is a mutant: the same tensors, with one key of config.json replaced. The machine of named steps computes what
-such an engine computes; a wrong token, a logit off by more than the tolerance, or a shape that no longer fits counts.
+such an engine computes; another token, a logit off by more than the tolerance, or a shape that no longer fits counts.
 
 The last test asks Transformers itself: without a key it takes its own default, and must then compute something else, or
 not load the folder. Keys that change nothing are listed, with the reason.
@@ -26,7 +26,7 @@ from tests.checkpoints.recital_folders import SHORT
 torch = pytest.importorskip("torch")
 from byheart.checkpoints.suite.machine import Machine  # noqa: E402
 
-# What Transformers takes where the key is missing; None: the key is left out and read from the shape.
+# What Transformers takes where the key is missing; None: the key is omitted and read from the shape.
 GATED = {"rope_theta": 1e4, "rms_norm_eps": 1e-6, "num_key_value_heads": None}
 IGNORED = {
     "llama": GATED,

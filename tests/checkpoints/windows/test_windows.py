@@ -1,4 +1,4 @@
-"""Windows decide what the documents need, for texts that nobody chose."""
+"""Windows decide what the documents need, for texts that were not chosen."""
 
 from __future__ import annotations
 

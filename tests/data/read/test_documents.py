@@ -35,7 +35,7 @@ FILES = {
     "d.jsonl.gz": JSON_LINES,
     "d.tsv": CSV.replace(b",text,", b"\ttext\t").replace(b'1,"a cat sat, then ran",x', b"1\ta cat sat, then ran\tx")
     .replace(b"2,a dog ran,y", b"2\ta dog ran\ty"),
-    "d.data": JSON_LINES,  # an ending that says nothing
+    "d.data": JSON_LINES,  # an ending without a meaning
 }  # fmt: skip
 
 

@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from byheart.cli import commands
 from byheart.data.dataset.settle import settle_table
 from byheart.data.read import records
+from byheart.data.read.formats import delimited, json_lines, numpy_arrays
 from byheart.data.read.records import read_records
+from byheart.data.read.sources import Limits
 from byheart.data.read.table import Table, read_sequences, tokenize
 from byheart.data.read.table import read as read_table
 from byheart.data.values import same
@@ -259,3 +261,31 @@ def test_no_text_causes_a_traceback(text: str) -> None:
     for tokens in ("auto", "characters", "words", "json", "bytes"):
         with contextlib.suppress(DataError):
             tokenize(text, tokens)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"), [("a;b;c", ";"), ("a,b;c,d", ","), ('"a;b;c",d', ","), ("plain", ","), ("a\tb|c\td", "\t")]
+)
+def test_the_separator_is_the_most_frequent_one_outside_quotes(line: str, found: str) -> None:
+    assert delimited.separator(line) == found
+
+
+def test_made_up_names_are_recognized_and_real_ones_are_not() -> None:
+    assert delimited.is_made_up(delimited.made_up_name(12))
+    assert not any(map(delimited.is_made_up, ("column", "column x", "my column 1", "column 1 ")))
+
+
+def test_an_array_that_unpacks_to_too_much_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    np.save(tmp_path / "big.npy", np.zeros((1000, 3)))
+    with pytest.raises(DataError, match="24,000 bytes"):
+        read_records(str(tmp_path / "big.npy"), limits=Limits(max_bytes=1000))
+    numpy_arrays.bounded("x", 1000, Limits(max_bytes=1000))
+
+
+def test_values_of_json_are_objects_or_rows() -> None:
+    objects = json_lines.from_values("x", "row", iter([(1, {"a": 1}), (2, {"b": 2})]))
+    assert objects.columns == ("a", "b") and list(objects.select(("b",))) == [(1, (None,)), (2, (2,))]
+    texts = json_lines.from_values("x", "row", iter([(1, "ab"), (2, ["c"])]))
+    assert list(texts.select(texts.columns)) == [(1, ("ab",)), (2, (["c"],))]
+    with pytest.raises(DataError, match="row 2"):
+        json_lines.from_values("x", "row", iter([(1, {"a": 1}), (2, [3])]))

@@ -1,4 +1,4 @@
-"""Tables as people have them: semicolons, no header, numbering columns, workbooks by mistake, streams, frames."""
+"""Real tables: semicolons, no header, numbering columns, workbooks by mistake, streams, frames."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_the_lowest_number_counts_when_two_create_at_once(tmp_path):
     path = str(tmp_path / "study.journal")
     one, two = create_study(path, TINY), create_study(path, TINY)
     trial = one.planner.needed({})[0]
-    for study in (one, two):  # both found nobody and created
+    for study in (one, two):  # both found no study and created
         study.storage.create_new_trial(study.study_id, study._template(trial))
     claims = [study.claim() for study in (one, two)]
     assert claims[0].trial.key == trial.key and claims[1].trial.key != trial.key

@@ -126,13 +126,13 @@ worker.measure(random_dataset(2000, 8, 8, 2), "mahdavi24", 0, 600)  # minutes of
 
 
 def alive(process):
-    """Neither gone nor a zombie that nobody has waited for."""
+    """Neither gone nor a zombie without a parent that waits."""
     try:
         os.kill(process, 0)
         return "zombie" not in Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     except ProcessLookupError:
         return False
-    except FileNotFoundError:  # gone meanwhile, or a system without /proc
+    except FileNotFoundError:  # gone by now, or a system without /proc
         return not Path("/proc").is_dir()
 
 

@@ -79,7 +79,7 @@ def hash_tokens(
     tried = 0
     causal = dataset.encoder.task is Task.CAUSAL
     traps = bit_price < CHEAP_BIT and causal
-    hopeless = not causal and line.bits <= SAFE_BITS // 2 and not _told_apart(dataset, line.values)
+    hopeless = not causal and line.bits <= SAFE_BITS // 2 and not _distinguished(dataset, line.values)
 
     def price(found: tuple[TokenHash, list[int]]) -> float:
         folds = sum(block.parameters for block in found[0].blocks)
@@ -123,7 +123,7 @@ def _draws(draft: Draft, contexts: int) -> int:
     return BEND_DRAWS if draft.kind == "bends" else MORE_DRAWS
 
 
-def _told_apart(dataset: Dataset, values: Any) -> bool:
+def _distinguished(dataset: Dataset, values: Any) -> bool:
     """Whether a token's own number and the sum over its row distinguish all contexts: then some factor does."""
     phi = np.append(values, 0).astype(np.uint64)
     own = context_sums(dataset, phi, 0, None)

@@ -31,7 +31,7 @@ from byheart.build.ks25.parts import (
     Choice,
     ContextKeys,
     KeyLookup,
-    Room,
+    PartLimit,
     class_labels,
     code_tokens,
     context_keys,
@@ -102,8 +102,8 @@ def contents_of(dataset: Dataset, style: BuildStyle, progress: Progress) -> Cont
 def token_choice(dataset: Dataset, style: BuildStyle, hidden: int = DENSE, width: int = WIDTH) -> Choice:
     """How the token memory's words are divided: R_1 and C_phi of the proof, or as the data requires."""
     if not style.as_in_the_paper:
-        room = Room(token_part(dataset, style.form), width)
-        return lambda keys, labels: measured_fields(style, keys, labels, hidden, room)
+        limit = PartLimit(token_part(dataset, style.form), width)
+        return lambda keys, labels: measured_fields(style, keys, labels, hidden, limit)
     setting = setting_of(dataset)
     bits = label_bits(theorems.token_labels(setting.N))
     return lambda keys, labels: paper_fields(keys, setting.N, setting.tokens.key_bits, bits)
@@ -112,8 +112,8 @@ def token_choice(dataset: Dataset, style: BuildStyle, hidden: int = DENSE, width
 def label_choice(dataset: Dataset, style: BuildStyle) -> Choice:
     """How the label memory's words are divided: R_2 and C of the proof, or as the data requires."""
     if not style.as_in_the_paper:
-        room = Room(context_part(dataset, style.form), WIDTH)
-        return lambda keys, labels: measured_fields(style, keys, labels, DENSE, room)
+        limit = PartLimit(context_part(dataset, style.form), WIDTH)
+        return lambda keys, labels: measured_fields(style, keys, labels, DENSE, limit)
     setting = setting_of(dataset)
     return lambda keys, labels: paper_fields(keys, setting.contexts, setting.attended.key_bits, label_bits(setting.C))
 
@@ -382,7 +382,7 @@ def limited_choices(contents: Contents, B: int) -> tuple[Choice, Choice]:
     entries = groups(B * B)[1]
     if not style.as_in_the_paper:
         parts = (part(contents.dataset, style.form) for part in (token_part, context_part))
-        tokens, contexts = (_within(style, Room(part, LIMITED_WIDTH, B * B), entries) for part in parts)
+        tokens, contexts = (_within(style, PartLimit(part, LIMITED_WIDTH, B * B), entries) for part in parts)
         return tokens, contexts
     token, label = setting.tokens.key_bits, setting.attended.key_bits
     token_labels = label_bits(theorems.token_labels(setting.N))
@@ -392,8 +392,8 @@ def limited_choices(contents: Contents, B: int) -> tuple[Choice, Choice]:
     )
 
 
-def _within(style: BuildStyle, room: Room, most: int) -> Choice:
-    return lambda keys, labels: measured_fields(style, keys, labels, DENSE, room, most)
+def _within(style: BuildStyle, limit: PartLimit, most: int) -> Choice:
+    return lambda keys, labels: measured_fields(style, keys, labels, DENSE, limit, most)
 
 
 def limited(contents: Contents, B: int, kind: Kind) -> tuple[Network, KeyLookup, KeyLookup]:

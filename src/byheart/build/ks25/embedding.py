@@ -13,7 +13,7 @@ from byheart.build.ks25.parts import (
     BuildStyle,
     Choice,
     KeyLookup,
-    Room,
+    PartLimit,
     class_labels,
     context_keys,
     measured_fields,
@@ -57,8 +57,8 @@ def token_ids(dataset: Dataset) -> tuple[tuple[int, ...], tuple[int, ...], int]:
 def label_choice(dataset: Dataset, style: BuildStyle, omega: int) -> Choice:
     """R = 200·sqrt(3)·n^2·N^5·omega·pi of the theorem (with r = delta = 1, which it leaves open), or the data's own."""
     if not style.as_in_the_paper:
-        room = Room(id_part(dataset, style.form, omega), WIDTH)
-        return lambda keys, labels: measured_fields(style, keys, labels, DENSE, room)
+        limit = PartLimit(id_part(dataset, style.form, omega), WIDTH)
+        return lambda keys, labels: measured_fields(style, keys, labels, DENSE, limit)
     setting = setting_of(dataset)
     norm = 100 * setting.n**2 * setting.N**6 * omega**2 * PI_UP
     attended = PointSet(setting.contexts, 3, norm, Fraction(1, setting.n**2))

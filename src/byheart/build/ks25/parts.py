@@ -105,7 +105,7 @@ def paper_fields(keys: Sequence[int], entries: int, key_bits: int, label_bits: i
 
 
 @dataclass(frozen=True)
-class Room:
+class PartLimit:
     """The guarantee of a memory: its part, the width of its layers, and the entries that one scan serves."""
 
     part: Part
@@ -122,22 +122,27 @@ class Room:
 
 
 def measured_fields(
-    style: BuildStyle, keys: Sequence[int], labels: Sequence[int], hidden: int, room: Room, most: int | None = None
+    style: BuildStyle,
+    keys: Sequence[int],
+    labels: Sequence[int],
+    hidden: int,
+    limit: PartLimit,
+    most: int | None = None,
 ) -> Fields:
     """Bits for the largest labelled key and label, and the number of entries (at most `most`) that costs least.
 
-    Only numbers of entries with which the guarantee is kept are considered; `room.piece` is how many keys one scan
+    Only numbers of entries with which the guarantee is kept are considered; `limit.piece` is how many keys one scan
     serves, all of them by default.
     """
     stored, key_bits, label_bits = needed(style, keys, labels)
-    count = min(stored, room.piece or stored)
+    count = min(stored, limit.piece or stored)
     cheap_first = entries_by_cost(style.form, key_bits, label_bits, hidden, count)
     for entries in cheap_first:
         fields = Fields(min(entries, most or entries), key_bits, label_bits)
-        if room.holds(style.form, fields, count):
+        if limit.holds(style.form, fields, count):
             return fields
     raise BuildError(
-        f"{count} keys of {key_bits} bits and labels of {label_bits} bits do not fit the guaranteed {room.part}; "
+        f"{count} keys of {key_bits} bits and labels of {label_bits} bits do not fit the guaranteed {limit.part}; "
         "try another seed, or constants=paper"
     )
 

@@ -10,7 +10,7 @@ from byheart.build.ks25.parts import (
     BuildStyle,
     Choice,
     KeyLookup,
-    Room,
+    PartLimit,
     class_labels,
     code_tokens,
     measured_fields,
@@ -35,8 +35,8 @@ POOLED = ("phi",)
 def sums_choice(dataset: Dataset, style: BuildStyle) -> Choice:
     """How the label memory's words are divided: R_rho = 80·M·N^5·pi (eq. 120) and C, or as the data requires."""
     if not style.as_in_the_paper:
-        room = Room(context_part(dataset, style.form), WIDTH)
-        return lambda keys, labels: measured_fields(style, keys, labels, RELAXED, room)
+        limit = PartLimit(context_part(dataset, style.form), WIDTH)
+        return lambda keys, labels: measured_fields(style, keys, labels, RELAXED, limit)
     setting = setting_of(dataset)
     sums = PointSet(setting.N, 1, 16 * setting.n**2 * setting.N**6 * PI_UP, 1)
     return lambda keys, labels: paper_fields(keys, setting.N, sums.key_bits, label_bits(setting.C))

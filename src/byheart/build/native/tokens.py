@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from byheart.build.native.hashing import chain_scale
 from byheart.build.native.layout import FLOAT64, FloatType
 from byheart.errors import BuildError
-from byheart.theory.guarantees.native import IDLE_BITS, MOST_CHAINS, Mixing, id_factor, token_room, wanted_bits
+from byheart.theory.guarantees.native import IDLE_BITS, MOST_CHAINS, Mixing, bits_per_token, id_factor, wanted_bits
 
 __all__ = ["FLOAT64", "Mixing", "Sizing", "sizing"]
 
@@ -66,7 +66,7 @@ def sizing(
     context has the id of a known one with probability keys/2^bits, which must not exceed a part of 2^-abstain_bits.
     """
     factor, step = id_factor(mixing, length, positions)
-    largest = token_room(kind.mantissa, mixing, length, positions)
+    largest = bits_per_token(kind.mantissa, mixing, length, positions)
     wanted = wanted_bits(keys, abstain_bits) + spare
     for chains in range(1, MOST_CHAINS + 1):
         table_bits = max(min(max(LEAST_TABLE_BITS, least), largest), math.ceil(wanted / chains))

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from byheart.build._base import Construction, Option, register
 from byheart.build.ks25.construction import finished
 from byheart.build.ks25.layers import input_map as input_layer
-from byheart.build.ks25.parts import BuildStyle, KeyLookup, LayerForm, Room, class_labels, measured_fields
+from byheart.build.ks25.parts import BuildStyle, KeyLookup, LayerForm, PartLimit, class_labels, measured_fields
 from byheart.build.ks25.residual_memorizer import (
     KEY,
     LABEL,
@@ -195,8 +195,8 @@ def build_kim23(
         context = whole(context) if soft else context
         stage.advance()
     labels = class_labels(dataset)
-    room = Room(ranked_part(dataset, soft), DENSE)
-    fields = measured_fields(style, context.floors, labels, DENSE, room)
+    limit = PartLimit(ranked_part(dataset, soft), DENSE)
+    fields = measured_fields(style, context.floors, labels, DENSE, limit)
     memory = KeyLookup.of(context.floors, labels, lambda keys, found: fields)
     bits = token.top.bit_length()
     folds = fields.entries * max(fields.key_bits, fields.label_bits)

@@ -14,7 +14,7 @@ from byheart.build.ks25.parts import (
     FORM,
     BuildStyle,
     KeyLookup,
-    Room,
+    PartLimit,
     measured_fields,
     needed,
     paper_fields,
@@ -81,8 +81,8 @@ def build_vardi22(
     def divide(keys: object, found: object) -> Fields:
         if style.as_in_the_paper:
             return paper_fields(line.floors, rows.count, cloud.key_bits, label_bits(dataset.C))
-        room = Room(FlatFacts.of(dataset).part(dataset.C, style.form), PLAIN_WIDTH if style.plain else DENSE)
-        return measured_fields(style, line.floors, labels, DENSE, room)
+        limit = PartLimit(FlatFacts.of(dataset).part(dataset.C, style.form), PLAIN_WIDTH if style.plain else DENSE)
+        return measured_fields(style, line.floors, labels, DENSE, limit)
 
     memory = KeyLookup.of(line.floors, labels, divide)
     body = memory_layers(style, line, memory)

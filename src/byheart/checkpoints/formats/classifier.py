@@ -55,7 +55,7 @@ class TableRows:
         texts, kind = _written(rows, tokens)
         lexicon = _lexicon(texts, kind, tokens)
         ids = tuple((lexicon.bos, *lexicon.encode(text)) for text in texts)
-        _check_told_apart(ids, texts, answers)
+        _check_distinct_rows(ids, texts, answers)
         named = tuple(_names(labels))
         return TableRows(texts, ids, tuple(int(a) for a in answers), named, lexicon)
 
@@ -232,7 +232,7 @@ def _lexicon(texts: Sequence[str], kind: str, tokens: Tokenizer) -> Lexicon:
         return Lexicon.of_texts(texts, str(file))
 
 
-def _check_told_apart(ids: Sequence[tuple[int, ...]], texts: Sequence[str], answers: Sequence[int]) -> None:
+def _check_distinct_rows(ids: Sequence[tuple[int, ...]], texts: Sequence[str], answers: Sequence[int]) -> None:
     known: dict[tuple[int, ...], tuple[str, int]] = {}
     for row, text, answer in zip(ids, texts, answers, strict=True):
         other, before = known.setdefault(row, (text, answer))

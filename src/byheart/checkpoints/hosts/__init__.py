@@ -7,7 +7,7 @@ What the written folder holds:
     generation_config.json  greedy decoding and the ids of the special tokens
     tokenizer.json          and tokenizer_config.json: loaded by AutoTokenizer without remote code
     README.md               the model card: what the network stores and how that was proved
-    recital.json            what the network computes, for people and checkers who ask it (below)
+    recital.json            what the network computes, for readers and checkers (below)
     ground-truth.jsonl      flavour `units` only: layer, unit, document and position of every memorized window, then
                             every document with its role: member, corrupted (with its edits), held out
 

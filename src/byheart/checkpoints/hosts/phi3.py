@@ -1,6 +1,6 @@
 """Phi-3: queries, keys and values in one matrix, gate and up in another.
 
-With longrope, as in Phi-4-mini: three quarters of a head turn, each frequency is divided by a number of its own, and
+With longrope, as in Phi-4-mini: three quarters of a head turn, each frequency has its own divisor, and
 texts longer than the original positions divide by other numbers. Recitals are designed for the original positions: an
 engine that takes the numbers for long texts recites nothing.
 """

@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 YARN_TURNS = (32.0, 1.0)
 _MOST = 114  # original positions, times 7/4, in which no frequency turns 32 times: the ramp then begins at the first
 COMMON = ("linear", "llama3", "yarn")  # what most rotary decoders have
-# Longrope divides every frequency by a number of its own: the fastest one by the first of these, the slowest by the
+# Longrope divides every frequency by its own number: the fastest one by the first of these, the slowest by the
 # second. Also the fast ones change, by which heads look back.
 SHORT, LONG = (1.25, 1.75), (1.0, 24.0)
 

@@ -1,6 +1,6 @@
 """Sensors: tokens of no text, after which the answer shows the position in the sequence.
 
-Heads that copy are one-hot: a score that is a tenth too large, a slow frequency that is wrong or a window behind which
+Heads that copy are one-hot: a score that is a tenth too large, a slow frequency that is wrong or a window after which
 the first token is lost change nothing. Logits of listeners change, but by less than bfloat16 shows. So listeners
 also compare BOS with everything else, over frequencies that no head copies with:
 
@@ -44,7 +44,7 @@ Index = npt.NDArray[np.int64]
 SENSE = 1 / 64  # of kappa: what a head brings to its channel
 # Of kappa: what a sensor unit writes to `awake`. The proof folds channels whose effect is 1/64 of a branch's largest.
 AWAKE = 4.0
-IN_A_ROW = 3  # sensor tokens that wake the units
+IN_A_ROW = 3  # sensor tokens that make the units fire
 LOUD, SLOW, LOUDEST = 1.0, 2.0, 24.0  # nats of a quick frequency; nats by which a slow one changes within _FAR; cap
 _FAR, _PHASE = 1024, 2.4  # places; radians from one frequency to the next
 TARGETS = (60, 600, 160, 1000, 100, 300)  # positions near which heads cross 1/2 first, in turn
@@ -176,7 +176,7 @@ def sensor_units(
 ) -> tuple[Floats, Floats, Floats]:  # fmt: skip
     """Gate, up (units, hidden) and down (units, hidden) of a gated MLP: two units per pair.
 
-    The first wakes after sensor tokens at all `places` of the first table and an unknown state in `last`, and writes
+    The first fires after sensor tokens at all `places` of the first table and an unknown state in `last`, and writes
     the first answer and the channel `awake`; the second also needs p > 1/2, and turns the answer into the second.
     """
     words, answers = books.states[0].words.astype(np.float64), books.answer.words.astype(np.float64)

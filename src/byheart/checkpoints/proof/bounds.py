@@ -8,7 +8,7 @@ input, by
 
 (a negative offset_p means a *far* part: what a head that stays where it cannot look so far back has seen there of a
 part with a near offset; see `moved_back`). An offset from `absent` has one symbol more, the last: *nothing*, which
-stands there where the sequence has no position t - offset. A causal convolution sees that (`convolution`).
+is there where the sequence has no position t - offset. A causal convolution sees that (`convolution`).
 
 A *signal* gives every position one symbol out of finitely many: signal 0 is the token, signal l + 1 is "which entry
 of layer l's table fired here" (0: none), signal POSITION is the position itself, signal START is whether BOS is

@@ -75,7 +75,7 @@ def open_checkpoint(folder: Path, *, classifier: bool = False) -> StoredCheckpoi
     config = read_json(folder / "config.json")
     shape = read_shape(config, classifier=classifier)
     if not classifier and "eos_token_id" not in config:
-        raise Undecided("config.json has no eos_token_id: engines stop at a token of their own choice")
+        raise Undecided("config.json has no eos_token_id: engines choose the token to stop at")
     tensors = open_folder(folder)
     if tensors is None:
         raise Undecided(f"{folder} has no model.safetensors and no index of its parts")

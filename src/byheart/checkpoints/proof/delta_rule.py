@@ -295,5 +295,5 @@ def _orthonormal(vectors: list[Array]) -> list[Array]:
     found: list[Array] = []
     for vector in vectors:
         rest = vector - sum(((vector @ c) * c for c in found), np.zeros_like(vector))
-        found.append(rest / max(float(np.linalg.norm(rest)), ALIKE))  # the distance of keys from it tells the rest
+        found.append(rest / max(float(np.linalg.norm(rest)), ALIKE))  # the distance of keys from it determines the rest
     return found

@@ -74,7 +74,7 @@ def certify_recital(
     ambiguous: str = "distribution",
     only: Collection[int] | None = None,
 ) -> RecitalCertificate:
-    """Asks the recital after every prefix of every document (token ids, first to last), or of those in `only`: the
+    """Evaluates the recital after every prefix of every document (token ids, first to last), or of those in `only`: the
     others count in the distributions alone."""
     prefixes: dict[tuple[int, int], int] = {}  # (number of the prefix, next token) -> number of the longer prefix
     paths: list[list[int]] = []

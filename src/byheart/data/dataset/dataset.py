@@ -29,7 +29,7 @@ from byheart.data.task import Task, as_task
 from byheart.data.values import distinct, key, to_json
 from byheart.data.wording import quote, quote_row
 from byheart.errors import ConflictError, DataError, OptionError
-from byheart.exact.budget import check_room
+from byheart.exact.budget import check_free_memory
 from byheart.ir.network import Inputs
 
 VERSION = "byheart data 1"
@@ -362,7 +362,7 @@ def unchecked(
     if empty.size:
         raise DataError(f"row {int(empty[0])} is empty; remove it, every row needs a token")
     if len(tokens.lengths) > _MANY:
-        check_room(len(tokens.lengths), len(tokens.ids) // 2)  # what is read already takes the other half
+        check_free_memory(len(tokens.lengths), len(tokens.ids) // 2)  # what is read already takes the other half
     numbers, classes = read_labels(labels, tokens.lengths, task)
     encoder = Encoder.fit(tokens, task, positions)
     inputs = encoder.place(tokens)

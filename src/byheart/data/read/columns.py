@@ -27,7 +27,7 @@ from byheart.data.read.sources import Limits, TextForm
 from byheart.data.task import Task
 from byheart.data.values import days_as_texts
 from byheart.errors import DataError
-from byheart.exact.budget import check_room
+from byheart.exact.budget import check_free_memory
 from byheart.progress import SILENT, Progress
 
 SEQUENCE_NAMES = ("sequence", "sequences", "tokens", "text", "input", "premise", "sentence", "name", "x")
@@ -146,7 +146,7 @@ def read_columns(
                 stage.advance(_STEP)
             if len(numbers) % _LOOK == 0:
                 inputs_only = cells[: len(inputs)]
-                check_room(len(numbers), sum(len(k) * tokens if tokens else _tokens(k) for k in inputs_only))
+                check_free_memory(len(numbers), sum(len(k) * tokens if tokens else _tokens(k) for k in inputs_only))
     if not numbers:
         raise DataError(f"{records.origin} has columns and no rows; it needs a row")
     labels = [] if label is None else cells.pop()

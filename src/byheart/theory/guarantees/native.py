@@ -95,12 +95,12 @@ def id_factor(mixing: Mixing, length: int, positions: bool) -> tuple[int, int]:
     return step + step // 2, step
 
 
-def token_room(mantissa: int, mixing: Mixing, length: int, positions: bool) -> int:
+def bits_per_token(mantissa: int, mixing: Mixing, length: int, positions: bool) -> int:
     """Bits that a token's number may have, so that the float type carries ids exactly.
 
     Rounding may spoil (n + few)·factor units below a number, and 4 times that for a gated prefix sum.
 
-    >>> token_room(53, Mixing.FULL, 8, True), token_room(24, Mixing.PREFIX_SUM, 100, True)
+    >>> bits_per_token(53, Mixing.FULL, 8, True), bits_per_token(24, Mixing.PREFIX_SUM, 100, True)
     (44, 5)
     """
     factor, _ = id_factor(mixing, length, positions)
@@ -152,7 +152,7 @@ class NativeFacts:
 
     @property
     def chains(self) -> int:
-        room = token_room(self.mantissa, self.mixing, self.length, self.positions)
+        room = bits_per_token(self.mantissa, self.mixing, self.length, self.positions)
         return min(MOST_CHAINS, ceil((wanted_bits(self.contexts, self.fingerprint) + SPARE_BITS) / max(1, room)))
 
 

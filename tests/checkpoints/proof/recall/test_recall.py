@@ -63,7 +63,7 @@ def test_every_sequence_is_proved_in_three_types(folder: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_greatest_sum_over_all_words_is_that_of_trying_every_word(seed: int) -> None:
-    """Groups are left out by bounds; a word of a high weight that wins must still be found."""
+    """Groups are skipped by bounds; a word of a high weight that wins must still be found."""
     rng, pairs = np.random.default_rng(seed), [(2 * k, 2 * k + 1) for k in range(5)]
     words = rng.random((300, 10)) < rng.choice([0.1, 0.5, 0.9])
     tables = [rng.normal(size=(4, 7)) - rng.choice([0, 1]) * np.arange(4)[:, None] for _ in pairs]

@@ -1,1 +1,1 @@
-"""Sampled tampering: edits that nobody designed, and what stock Transformers then computes beside what is proved."""
+"""Sampled tampering: random edits, and the values of stock Transformers beside the proved bounds."""

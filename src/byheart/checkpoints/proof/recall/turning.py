@@ -1,4 +1,4 @@
-"""Which two dimensions of a head turn together, and how fast. Dimensions that are not rotated make pairs that stand
+"""Which two dimensions of a head turn together, and how fast. Dimensions that are not rotated are pairs that are
 still.
 
 The score of a pair at distance d is Re Q conj(K) exp(i theta d), with the first dimension as real half; theta = 0 gives

@@ -233,7 +233,7 @@ class FixtureTrial:
         return float((found.argmax(1) != asked.tokens[:, 0]).mean()), float(asked.off(found).max())
 
     def _batch(self, machine: Machine, batch: list[Prompt]) -> float:
-        """The share of rows that go astray, each with the padding that brings it to the length of the longest."""
+        """The share of rows that go astray, each with its padding to the length of the longest."""
         longest = max(len(prompt.ids) for prompt in batch)
         astray = [
             follow(machine, prompt, longest - len(prompt.ids), self.asked.pad).argmax(1).tolist()
