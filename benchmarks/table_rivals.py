@@ -3,9 +3,9 @@
     python benchmarks/table_rivals.py [ROWS] [LABELS] [text|whole]     default: 42789 62 text
 
 The table has keys like postal codes and labels that follow their beginnings, as states do. Every rival runs in one
-process and one thread, on the same keys. Each figure is processor time, the best of several runs in turns, in both orders. A rival
-whose package is not installed is named and skipped. With `whole`, keys are whole numbers and the rivals are ONNX graphs alone. The
-output is the Markdown table of docs/deploy.md.
+process and one thread, on the same keys. Each figure is processor time, the best of several runs in turns, in both
+orders. A rival whose package is not installed is named and skipped. With `whole`, keys are whole numbers and the rivals
+are ONNX graphs alone. The output is the Markdown table of docs/deploy.md.
 """
 
 from __future__ import annotations
