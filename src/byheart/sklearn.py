@@ -367,8 +367,9 @@ def _without_times(X: Any) -> Any:
 def _with_dates(array: np.ndarray) -> np.ndarray:
     """An array of objects with dates, times and durations as texts, cell by cell: a query has the texts of the fit."""
     if array.dtype.kind in "mM":
-        texts = array.astype(f"{array.dtype.kind}8[ns]").astype(str)
-        return np.where(np.isnat(array), None, texts.astype(object))
+        texts = array.astype(f"{array.dtype.kind}8[ns]").astype(str).astype(object)
+        texts[np.isnat(array)] = None
+        return np.asarray(texts)
     found = np.array(array, dtype=object)
     for place, cell in np.ndenumerate(found):
         if isinstance(cell, datetime.date | datetime.time | datetime.timedelta) and not is_missing(cell):
