@@ -34,7 +34,8 @@ def lengths_for(documents: Sequence[Ids], fits: Callable[[tuple[int, ...]], bool
     >>> lengths_for(rows), lengths_for(rows, lambda lengths: len(lengths) < 5)
     ((1, 2, 4, 8, 16), (1, 2, 4, 8))
     """
-    part, chosen = documents[:: -(-len(documents) // MOST_READ)], LENGTHS
+    part = documents[:: -(-len(documents) // MOST_READ)]
+    chosen: tuple[int, ...] = LENGTHS
     for length, share in zip(LONGER, undetermined(part, (LENGTHS[-1], *LONGER)), strict=False):
         if share <= UNDETERMINED or not fits((*chosen, length)):
             break
