@@ -29,7 +29,7 @@ class Format:
         flavour: Of the fixture's design, unless another is chosen: `quantized` tolerates errors of weights.
         multiple: The sizes of matrices are multiples of this.
         encode: From a matrix's name and numbers to its stored parts; None leaves the matrix as it is.
-        settings: From the names of modules that are left as they are, and the folder's type, to quantization_config.
+        settings: From the names of modules that are left as they are to quantization_config.
         chosen: Which tensors are quantized, by name.
         flavours: Of single hosts, where they differ.
     """
@@ -40,7 +40,7 @@ class Format:
     flavour: str
     multiple: int
     encode: Callable[[str, Array], Parts | None]
-    settings: Callable[[Sequence[str], str], dict[str, Any]]
+    settings: Callable[[Sequence[str]], dict[str, Any]]
     chosen: Callable[[str], bool]
     flavours: Mapping[str, str] = field(default_factory=dict)
 

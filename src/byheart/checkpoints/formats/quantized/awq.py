@@ -24,7 +24,7 @@ def _encode(name: str, matrix: Array) -> Parts:
     }
 
 
-def _settings(plain: Sequence[str], dtype: str) -> dict[str, Any]:
+def _settings(plain: Sequence[str]) -> dict[str, Any]:
     return {
         "quant_method": "awq",
         "bits": 4,

@@ -12,7 +12,7 @@ from byheart.checkpoints.formats.quantized.int8 import compressed_settings
 from byheart.checkpoints.proof.storage import Array
 
 LARGEST, BLOCK = 448.0, 128
-# Codes of float8 in the order of their values, without NaN; -0 is left out.
+# Codes of float8 in the order of their values, without NaN and -0.
 CODES = np.array([*range(0xFE, 0x80, -1), *range(0x7F)], dtype=np.uint8)
 
 
@@ -53,7 +53,7 @@ def _blocks(name: str, matrix: Array) -> Parts | None:
     return {name: ("F8_E4M3", _encoded(matrix, spread)), f"{name}_scale_inv": ("F32", scales)}
 
 
-def _block_settings(plain: Sequence[str], dtype: str) -> dict[str, Any]:
+def _block_settings(plain: Sequence[str]) -> dict[str, Any]:
     return {
         "quant_method": "fp8",
         "fmt": "e4m3",
@@ -66,7 +66,7 @@ def _block_settings(plain: Sequence[str], dtype: str) -> dict[str, Any]:
 add(
     Format(
         "fp8", "float8, a scale per matrix, in compressed-tensors", GATED, "quantized", 1, _whole,
-        lambda plain, dtype: compressed_settings("float-quantized", "float", "tensor", plain), projections,
+        lambda plain: compressed_settings("float-quantized", "float", "tensor", plain), projections,
     )
 )  # fmt: skip
 add(

@@ -42,6 +42,6 @@ def _encode(name: str, matrix: Array) -> Parts:
 add(
     Format(
         "int8", "8-bit integers, a scale per row, in compressed-tensors", GATED, "parabola", 4, _encode,
-        lambda plain, dtype: compressed_settings("pack-quantized", "int", "channel", plain), projections,
+        lambda plain: compressed_settings("pack-quantized", "int", "channel", plain), projections,
     )
 )  # fmt: skip

@@ -30,7 +30,7 @@ def _encode(name: str, tensor: Array) -> Parts:
     }
 
 
-def _settings(plain: Sequence[str], dtype: str) -> dict[str, Any]:
+def _settings(plain: Sequence[str]) -> dict[str, Any]:
     plain_modules = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
     return {"quant_method": "mxfp4", "modules_to_not_convert": plain_modules}
 

@@ -35,14 +35,14 @@ def _encode(name: str, matrix: Array) -> Parts | None:
     }
 
 
-def _settings(plain: Sequence[str], dtype: str) -> dict[str, Any]:
+def _settings(plain: Sequence[str]) -> dict[str, Any]:
     return {
         "quant_method": "bitsandbytes",
         "load_in_4bit": True,
         "load_in_8bit": False,
         "bnb_4bit_quant_type": "nf4",
         "bnb_4bit_use_double_quant": False,
-        "bnb_4bit_compute_dtype": dtype,
+        "bnb_4bit_compute_dtype": "float32",
         "bnb_4bit_quant_storage": "uint8",
         "llm_int8_skip_modules": [*plain, "lm_head"],
         "llm_int8_threshold": 6.0,

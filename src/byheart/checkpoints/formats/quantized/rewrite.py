@@ -91,7 +91,7 @@ def quantize_folder(folder: Path, wanted: Format, flavour: str) -> Quantized:
     if not packed:
         raise OptionError(f"--quantize {wanted.name}: the format stores none of this checkpoint's matrices exactly")
     config = read_json(folder / "config.json")
-    config["quantization_config"] = wanted.settings(plain, config["dtype"])
+    config["quantization_config"] = wanted.settings(plain)
     content = {name: (kind, values.shape, _bytes(kind, values)) for name, (kind, values) in stored.items()}
     write_atomically(path, safetensors_file(content, {"format": "pt", "byheart": "recital"}))
     write_atomically(folder / "config.json", (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode())

@@ -45,7 +45,7 @@ class Settings:
         return Settings(self.left.pop(key, None), f"{self.where}.{key}")
 
     def close(self) -> None:
-        """Refuse keys that nobody took."""
+        """Refuse keys that no reader took."""
         if self.left:
             key, value = next(iter(self.left.items()))
             raise Undecided(f"config.json: {self.where} has {key} = {value!r}, which the proof does not know")
@@ -102,7 +102,8 @@ class DecodedFile(TensorFile):
                     f"{name}: {what} is {odd:.9g}, which float16 or bfloat16 does not represent: engines that decode "
                     "in different types multiply by different weights"
                 )
-        return values.astype(np.float32).reshape(weight.shape)
+        found: np.ndarray = values.astype(np.float32).reshape(weight.shape)
+        return found
 
 
 def decoded(files: TensorFile, settings: Any) -> DecodedFile:
