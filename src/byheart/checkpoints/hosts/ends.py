@@ -20,7 +20,6 @@ from byheart.checkpoints.windows.tables import Answer, Recital
 
 Floats = npt.NDArray[np.float64]
 MIXED_LOGIT = 8.0  # of the likeliest token where several may follow: low, so that bfloat16 keeps the ratios
-COUNTED = 4096.0  # nats for as much as all heads bring, about
 TURNED = 3  # channels of a block that a probe has turned: enough for 1 % of an activation in two layers
 LEAD = 24.0  # of every token that may follow over all that may not
 
@@ -129,7 +128,7 @@ def _alarm_row(layout: ChannelLayout, alarm: Alarm) -> Floats:
     row[alarm.channel] = 1.0
     against = constant[: each * len(turned) + alarm.heads]
     row[against] = -signs[against]
-    return 127 * 2.0 ** round(math.log2(COUNTED / (127 * alarm.heads))) * row
+    return 127 * 2.0 ** round(math.log2(alarm.nats / (127 * alarm.heads))) * row
 
 
 def tied_norm(layout: ChannelLayout, design: Design, stored: Floats) -> Floats:
