@@ -183,8 +183,8 @@ def open_transformers(folder: Path, dtype: str, options: Mapping[str, str]) -> S
     finally:
         if shown:
             logging.enable_progress_bar()
-    if _method(folder) == "fp8":
-        # Transformers 5.22 decodes these weights to the type, but leaves the tensors that are not quantized as stored.
+    if _method(folder) in ("fp8", "mxfp4"):
+        # Transformers 5.22 leaves tensors that are not quantized as stored (fp8), or decodes to bfloat16 (mxfp4).
         model = model.to(getattr(torch, dtype))
     if dtype == "float64" and model._can_set_experts_implementation():
         model.set_experts_implementation("eager")  # the grouped product of experts has no float64

@@ -119,7 +119,8 @@ def scales_of(groups: Array, largest: int, least: int) -> Array:
 
     Candidates are the row's smallest number divided by a possible code of it, its largest number divided by `largest`
     with few bits, and a power of two. Of those whose products with codes are representable in 16 bits, the one with
-    the smallest sum of errors wins: a row whose numbers are whole multiples of one keeps them all.
+    the smallest sum of errors wins: a row whose numbers are whole multiples of one keeps them all. Rows take turns
+    among the scales without any error, so that a matrix has codes of all sizes.
 
     Args:
         groups: (rows, numbers that share a scale).
@@ -128,6 +129,8 @@ def scales_of(groups: Array, largest: int, least: int) -> Array:
 
     >>> scales_of(np.array([[0.375, -0.75, 0.0], [0.875, -2.0, 0.0], [0.0, 0.0, 0.0]]), 7, 8).tolist()
     [0.375, 0.28125, 1.0]
+    >>> scales_of(np.ones((4, 2)), 7, 8).tolist()
+    [1.0, 0.5, 0.25, 1.0]
     """
     sizes, above, below = np.abs(groups), groups.max(1, initial=0.0), -groups.min(1, initial=0.0)
     need = np.maximum(above / largest, below / least)
@@ -137,13 +140,29 @@ def scales_of(groups: Array, largest: int, least: int) -> Array:
     error = np.abs(groups - coded(groups, best, largest, least) * best[:, None]).sum(1)
     exponents = np.exp2(np.floor(np.log2(np.where(used, need, 1.0))) - 3)
     few = np.ceil(np.where(used, need, 1.0) / exponents) * exponents
+    exact, scales = [], []
     for wanted in (*(np.where(used, smallest, 1.0) / code for code in SMALL_CODES), few):
         products = coded(groups, wanted, largest, least) * wanted[:, None]
         fits = np.where(used, _held(wanted) & _held(products).all(1), False)
         found = np.abs(groups - products).sum(1)
         better = fits & (found < error)
         best, error = np.where(better, wanted, best), np.where(better, found, error)
-    return best
+        exact.append(fits & (found == 0))
+        scales.append(wanted)
+    return in_turn(np.array(exact), np.array(scales), best)
+
+
+def in_turn(fits: Array, values: Array, otherwise: Array) -> Array:
+    """Choose, for every column, one of the values that fit: column i the one of number i, counted round.
+
+    >>> fits, values = np.array([[True, True, False], [True, True, False]]), np.array([[1, 1, 1], [2, 2, 2]])
+    >>> in_turn(fits, values, np.array([0, 0, 9])).tolist()
+    [1, 2, 9]
+    """
+    count, places = fits.sum(0), np.arange(fits.shape[1])
+    wanted = places % np.maximum(count, 1)
+    chosen = (fits & (np.cumsum(fits, axis=0) == wanted + 1)).argmax(0)
+    return np.where(count > 0, values[chosen, places], otherwise)
 
 
 SMALL_CODES = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from byheart.checkpoints.formats.quantized._base import Format, Parts, add, nearest_codes
+from byheart.checkpoints.formats.quantized._base import Format, Parts, add, in_turn, nearest_codes
 from byheart.checkpoints.proof.storage import Array
 
 BLOCK, BIAS, LARGEST = 32, 127, 6.0
@@ -22,12 +22,22 @@ def _encode(name: str, tensor: Array) -> Parts:
     groups = turned.reshape(*turned.shape[:2], -1, BLOCK)
     most = np.abs(groups).max(-1)
     exponents = np.where(most > 0, np.ceil(np.log2(np.where(most > 0, most, 1.0) / LARGEST)), 0.0)
-    exponents = np.clip(exponents, -24, 13)
+    exponents = np.clip(exponents, -24, 10)
+    # Blocks take turns among the exponents without any error, so that codes of all sizes occur.
+    tried = exponents.reshape(-1) + np.arange(4)[:, None]
+    flat = groups.reshape(-1, BLOCK)
+    fits = np.array([(_decoded(flat, some) == flat).all(1) for some in tried])
+    exponents = in_turn(fits & (tried <= 13), tried, exponents.reshape(-1)).reshape(exponents.shape)
     codes = CODES[nearest_codes(groups / np.exp2(exponents)[..., None], BOOK)]
     return {
         f"{name}_blocks": ("U8", codes[..., ::2] | codes[..., 1::2] << 4),
         f"{name}_scales": ("U8", (exponents + BIAS).astype(np.uint8)),
     }
+
+
+def _decoded(groups: Array, exponents: Array) -> Array:
+    scales = np.exp2(exponents)[:, None]
+    return BOOK[nearest_codes(groups / scales, BOOK)] * scales
 
 
 def _settings(plain: Sequence[str]) -> dict[str, Any]:
