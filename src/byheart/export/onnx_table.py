@@ -124,7 +124,10 @@ def check_same_graph(built: Any, model: Any) -> None:
     same = built.graph.SerializeToString() == model.graph.SerializeToString()
     opsets = [sorted((part.domain, part.version) for part in one.opset_import) for one in (built, model)]
     if not same or opsets[0] != opsets[1] or model.functions:
-        raise FileFormatError("the graph differs from the graph of the tables that it contains")
+        raise FileFormatError(
+            "the graph differs from the graph of the tables that it contains; if another version of byheart wrote it, "
+            "deploy the table again"
+        )
 
 
 def build_table_model(
