@@ -1,4 +1,4 @@
-"""The contextual mapping of KS25 (Definition 4.1) as a value: what one averaging layer distinguishes about every token.
+"""The contextual mapping of KS25 (Definition 4.1) as a value: the contexts that one averaging layer distinguishes.
 
 A token's context is the token together with the multiset of its sequence. A map gives each context a number, its
 context id, and is called an (r, δ)-contextual mapping when no id is larger than r and ids of different contexts are at
