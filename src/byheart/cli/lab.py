@@ -1,4 +1,4 @@
-"""byheart lab: train the networks of the papers, measure how much they memorize, beside constructed and proved networks."""
+"""byheart lab: train the networks of the papers and measure how much they memorize."""
 
 from __future__ import annotations
 

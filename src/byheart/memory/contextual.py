@@ -35,7 +35,7 @@ class ContextualMapping:
     """Ids that `network` gave, in exact arithmetic, to every token of every sequence, with the checker's certificate.
 
     `r` is the largest absolute context id, `delta` the smallest distance between ids of different contexts (None where
-    there is only one context). Both are facts about these sequences, found by plan the network about each of them.
+    there is only one context). Both are facts about these sequences, found by evaluating the network on each of them.
     """
 
     network: Network
