@@ -3,9 +3,9 @@
     python benchmarks/table_rivals.py [ROWS] [LABELS] [text|whole]     default: 42789 62 text
 
 The table has keys like postal codes and labels that follow their beginnings, as states do. Every rival runs in one
-process and one thread, on the same keys, and each figure is the best of several runs in turns. A rival whose package is
-not installed is named and skipped. With `whole`, keys are whole numbers and the rivals are ONNX graphs alone. The
-output is the Markdown table of docs/deploy.md.
+process and one thread, on the same keys. Each figure is processor time, the best of several runs in turns, in both
+orders. A rival whose package is not installed is named and skipped. With `whole`, keys are whole numbers and the rivals
+are ONNX graphs alone. The output is the Markdown table of docs/deploy.md.
 """
 
 from __future__ import annotations
@@ -230,12 +230,12 @@ def rivals(table: dict[str, str], folder: Path) -> list[Rival]:
 
 
 def seconds(action: Callable[[], Any], least: float = 0.02) -> float:
-    """Seconds of one call: the mean over `least` seconds."""
-    count, started = 0, time.perf_counter()
-    while time.perf_counter() - started < least or not count:
+    """Processor seconds of one call: the mean over `least` seconds."""
+    count, started = 0, time.process_time()
+    while time.process_time() - started < least or not count:
         action()
         count += 1
-    return (time.perf_counter() - started) / count
+    return (time.process_time() - started) / count
 
 
 def measure(found: list[Rival], table: dict[str, str]) -> list[list[float]]:
@@ -244,12 +244,13 @@ def measure(found: list[Rival], table: dict[str, str]) -> list[list[float]]:
     many = [list(table)[k] for k in rng.integers(0, len(table), MANY).tolist()]
     one = many[:1]
     best = [[float(rival.file.stat().st_size), math.inf, math.inf, math.inf] for rival in found]
-    for _ in range(TURNS):
-        for rival, figures in zip(found, best, strict=True):
-            started = time.perf_counter()
+    for turn in range(TURNS):
+        # Forwards and backwards, so that no rival always follows the same one.
+        for rival, figures in list(zip(found, best, strict=True))[:: 1 if turn % 2 else -1]:
+            started = time.process_time()
             query = rival.load()
             query(one)
-            figures[1] = min(figures[1], time.perf_counter() - started)
+            figures[1] = min(figures[1], time.process_time() - started)
             figures[2] = min(figures[2], seconds(lambda ask=query: ask(one)))
             figures[3] = min(figures[3], seconds(lambda ask=query: ask(many)))
     return best

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -94,3 +95,9 @@ def test_a_linked_folder_is_followed(tmp_path):
     with building(tmp_path / "link") as draft:
         (draft / "config.json").write_text("{}")
     assert (tmp_path / "link").is_symlink() and os.listdir(tmp_path / "empty") == ["config.json"]
+
+
+def test_a_dash_is_no_file_name():
+    """Commands that write files would make one of this name, where another command writes to standard output."""
+    with pytest.raises(FileFormatError, match="name a file"):
+        check_target(Path("-"))

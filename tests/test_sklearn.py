@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import pickle
 
 import numpy as np
@@ -236,3 +237,23 @@ def test_decimals_go_to_pytorch_and_onnx(tmp_path):
     names = sorted(set(CLASSES.tolist()))
     assert [names[k] for k in module.answers(rows.tolist())] == CLASSES.tolist()
     assert module.answers([[0.6, 4.1], [9.0, 9.0]])[1] == module.labels[-1]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_dates_are_texts_cell_by_cell(library):
+    frames = pytest.importorskip(library)
+    moments = [datetime.datetime(2024, 1, 31), datetime.datetime(2024, 2, 1, 6), datetime.datetime(2024, 2, 1)]
+    took = [moments[1] - one for one in moments]
+    for columns in ({"at": moments}, {"at": moments, "size": [1, 2, 3]}, {"took": took}):
+        frame = frames.DataFrame(columns)
+        model = MemoryClassifier().fit(frame, ["a", "b", "c"])
+        assert model.predict(frame).tolist() == ["a", "b", "c"]
+        assert model.predict(frame[:1]).tolist() == ["a"], "a midnight among midnights is the same time"
+    other = frames.DataFrame({"at": [moments[0] + datetime.timedelta(microseconds=1)]})
+    model = MemoryClassifier().fit(frames.DataFrame({"at": moments}), ["a", "b", "c"])
+    assert model.known(other).tolist() == [False]
+
+
+def test_a_construction_that_recognises_no_unknown_row_names_the_parameter():
+    with pytest.raises(OptionError, match="ks25 does not recognise unknown rows; choose abstain_bits=0 for it"):
+        MemoryClassifier("ks25").fit([[1], [2]], ["a", "b"])

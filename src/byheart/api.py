@@ -40,6 +40,10 @@ def memorize(
 ) -> Any:
     """Compute a network that maps every sequence to its label, and certify it.
 
+    Memories of a table (a frame and `label`, or the result of `byheart.read`) refuse rows outside it, by
+    `abstain_bits=16` where the construction has this option. With `labels` they return some label for other sequences
+    unless `abstain_bits` is given, so that sizes are those of the theorems.
+
     Args:
         sequences: Rows of tokens, texts, a data frame, or the result of `byheart.read`. For `construction="recital"`,
             one text or a list of documents.

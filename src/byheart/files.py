@@ -24,6 +24,8 @@ from byheart.errors import FileFormatError
 
 def check_target(path: Path) -> Path:
     """The path where something can be written, or an error before long work has begun."""
+    if str(path) == "-":
+        raise FileFormatError("cannot write -: only `byheart deploy` writes to standard output; name a file")
     parent = _destination(path).parent
     if not parent.is_dir():
         raise FileFormatError(f"cannot write {path}: there is no folder {str(parent)!r}; make it first")

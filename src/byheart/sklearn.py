@@ -12,6 +12,7 @@ are recognised (except with probability 2^-abstain_bits): `predict` gives them a
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 import warnings
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from byheart.build import recipe
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.values import UNKNOWN, is_missing, key, plain
 from byheart.errors import DataError, MissingExtraError, OptionError
@@ -32,7 +34,8 @@ try:
 except ImportError as error:
     raise MissingExtraError("byheart.sklearn", "sklearn") from error
 
-_TEXT_COLUMNS = ("object", "str", "category", "categorical", "enum")  # beginnings of dtypes of frames, in lower case
+# Beginnings of dtypes of frames whose cells are texts, or become texts, in lower case.
+_TEXT_COLUMNS = ("object", "str", "category", "categorical", "enum", "date", "time", "duration")
 
 
 class MemoryClassifier(ClassifierMixin, BaseEstimator):
@@ -265,6 +268,8 @@ def _holding(classes: np.ndarray, mark: Any) -> Any:
 def _memorize(estimator: Any, X: np.ndarray, labels: list[int], conflicts: str) -> Memory:
     options = dict(estimator.options or {})
     if estimator.abstain_bits:
+        if all(option.name != "abstain_bits" for option in recipe(estimator.construction).options):
+            raise OptionError(f"{estimator.construction} does not recognise unknown rows; choose abstain_bits=0 for it")
         options["abstain_bits"] = estimator.abstain_bits
     return memorize(
         _tokens(X),
@@ -391,9 +396,32 @@ def _checked(estimator: Any, X: Any, reset: bool) -> np.ndarray:
         for number, column in enumerate(X.T):
             _check_one_type(column, f"column {number} of X")
     if _holds_texts(X):
+        X = _without_times(X)
         array = validate_data(estimator, X, reset=reset, dtype=None, ensure_all_finite="allow-nan")
-        return np.asarray(array, dtype=object)
+        return _with_dates(array)
     return np.asarray(validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=finite))
+
+
+def _without_times(X: Any) -> Any:
+    """A frame of pandas with its columns of times as objects: NumPy has no common type for times and numbers."""
+    if not (hasattr(X, "astype") and hasattr(X, "columns")):
+        return X
+    kinds = zip(X.columns, X.dtypes, strict=True)
+    times = {name: object for name, kind in kinds if str(kind).lower().startswith(("date", "time"))}
+    return X.astype(times) if times else X
+
+
+def _with_dates(array: np.ndarray) -> np.ndarray:
+    """An array of objects with dates, times and durations as texts, cell by cell: a query has the texts of the fit."""
+    if array.dtype.kind in "mM":
+        texts = array.astype(f"{array.dtype.kind}8[ns]").astype(str).astype(object)
+        texts[np.isnat(array)] = None
+        return np.asarray(texts)
+    found = np.array(array, dtype=object)
+    for place, cell in np.ndenumerate(found):
+        if isinstance(cell, datetime.date | datetime.time | datetime.timedelta) and not is_missing(cell):
+            found[place] = str(cell)
+    return found
 
 
 def _from_lists(rows: Any) -> Any:
@@ -420,12 +448,13 @@ def _check_one_type(values: Any, name: str) -> None:
 
 
 def _holds_texts(X: Any) -> bool:
-    """Whether some column of a frame, or some cell of an array or list, is a text."""
+    """Whether some column of a frame, or some cell of an array or list, is a text or a date."""
     kinds = getattr(X, "dtypes", None)
     if kinds is not None:
         return any(str(kind).lower().startswith(_TEXT_COLUMNS) for kind in kinds)
     if isinstance(X, np.ndarray):
-        return X.dtype.kind in "US" or (X.dtype == object and any(isinstance(cell, str) for cell in X.flat))
+        timed = (str, datetime.date, datetime.time, datetime.timedelta)
+        return X.dtype.kind in "USmM" or (X.dtype == object and any(isinstance(cell, timed) for cell in X.flat))
     rows = X if isinstance(X, list | tuple) else []
     return any(isinstance(cell, str) for row in rows if isinstance(row, list | tuple) for cell in row)
 

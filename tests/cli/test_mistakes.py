@@ -55,6 +55,7 @@ MISTAKES = [
     (["memorize", "one.csv"], "no label column: it has 'country'; add a column with the labels"),
     (["memorize", "empty.csv"], "is empty; it needs a row"),
     (["memorize", "uneven.csv"], "line 2 has 3 cells, the header has 2; quote cells that hold commas"),
+    (["memorize", "short.csv"], "line 3 has 1 cell, the header has 2; complete the line or remove it"),
     (["memorize", "poem.txt"], "--task causal"),
     (["memorize", "t.csv", "--page-length", "-3"], "--page-length does not apply to rows of a table"),
     (["memorize", "poem.txt", "--task", "causal", "--no-positions"], "does not apply to one long text"),
@@ -101,6 +102,7 @@ def folder(tmp_path_factory):
         "one.csv": "country\nPeru\n",
         "empty.csv": "",
         "uneven.csv": "country,capital\nUS,Washington, D.C.\n",
+        "short.csv": "country,capital\nPeru,Lima\nJapan\n",
         "docs.decoder": "byheart decoder 1\n00",
         "poem.txt": "a rose is a rose\n",
     }

@@ -9,10 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from byheart.cli import commands
+from byheart.data.read.cells import CellType
 from byheart.data.values import UNKNOWN
 from byheart.errors import DataError, FileFormatError
 from byheart.memory.deploy import deploy
-from byheart.memory.deployed import DeployedModel, is_onnx
+from byheart.memory.deployed import DeployedModel, cells_of_text, is_onnx
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -210,3 +211,31 @@ def test_auto_lists_a_small_table_and_hashes_a_large_one():
     made = deploy(large, unknown="approximate", progress=False)
     assert not made.exact_unknown and len(made.model) < 3.6 * 3000 + 4000
     assert len(deploy(large, abstain_bits=0, progress=False).model) < 0.6 * 3000 + 4000
+
+
+@pytest.mark.parametrize(
+    "row, message",
+    [
+        ("[true, 2.5]", "true is not a whole number, as the column 'n' has"),
+        ('["x", 2.5]', "'x' is not a whole number"),
+        ("[1, 2.5, 3]", "not a JSON list of 2 cells"),
+    ],
+)
+def test_a_row_of_json_is_no_row_of_other_types(row, message):
+    with pytest.raises(DataError, match=message):
+        cells_of_text(row, [("n", CellType.WHOLE), ("m", CellType.NUMBER)])
+
+
+def test_texts_and_truth_values_of_json_are_not_numbers():
+    kinds = [("code", CellType.TEXT), ("on", CellType.TRUTH)]
+    assert cells_of_text('["1", true]', kinds) == ["1", True]
+    refused = {"[1, true]": "1 is not a text.*; write it in quotes", '["1", 1]': "1 is not a truth value"}
+    for row, message in refused.items():
+        with pytest.raises(DataError, match=message):
+            cells_of_text(row, kinds)
+
+
+def test_a_file_that_is_not_there_is_named_once(tmp_path):
+    with pytest.raises(FileFormatError) as refused:
+        DeployedModel.load(tmp_path / "absent.onnx")
+    assert str(refused.value).count("absent.onnx") == 1

@@ -52,6 +52,7 @@ TYPES = ("float32", "bfloat16")
 )
 @click.option("--sequential-residual", is_flag=True, help="GPT-NeoX without parallel branches.")
 @click.option("--shards", type=click.IntRange(1), metavar="N", help="Files of tensors, with an index [1].")
+@click.option("--quantize", metavar="FORMAT", help="Quantize: fp8, fp8-block, int8, gptq, awq, mxfp4 or nf4.")
 @click.option("--recite", is_flag=True, help="Run every case in Transformers before the folder is kept (seconds).")
 @click.option("--check-mutants", "mutants", is_flag=True, help="Report the engine faults that it detects (minutes).")
 @output_options
@@ -75,6 +76,7 @@ def command(
     rope_scaling: str | None,
     sequential_residual: bool,
     shards: int | None,
+    quantize: str | None,
     recite: bool,
     mutants: bool,
     as_json: bool,
@@ -108,10 +110,10 @@ def command(
         "head_dim": head_dim, "units": intermediate_size, "theta": rope_theta, "epsilon": norm_eps,
         "activation": activation, "tied": tied, "sequential": sequential_residual or None,
         "shards": shards, "recited": recite or None,
-        "scaling": rope_scaling,
+        "scaling": rope_scaling, "quantize": quantize,
     }  # fmt: skip
     options = {name: value for name, value in options.items() if value is not None}
-    for name in ("text", "tokens", "context", "key_length"):
+    for name in ("text", "tokens", "context", "key_length", "quantize"):
         if name in options and name not in writer.options:
             raise click.UsageError(f"--kind {kind} has no option --{name.replace('_', '-')}")
     progress = progress_for(as_json, quiet)
@@ -177,6 +179,8 @@ def _print(rows: list[tuple[Any, MutantReport | None]], *, kept: bool, quiet: bo
             f"wrote {shown['folder']}: {shown['kind']}, {shown['arch']}, {shown['parameters']:,} parameters, "
             f"{shown['bytes'] / 1e6:.2f} MB",
         )
+        if "quantized" in shown:
+            show.line(out, f"  {shown['quantized']['sentence']}")
         for name in shown["margins"]:
             show.line(out, f"  {name}: {margin_words(shown, name)}")
     reports = [report for _, report in rows if report is not None]

@@ -13,11 +13,10 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from byheart.errors import MissingLibraryError
 
-F = TypeVar("F", bound=Callable[..., Any])
 _MISSING = (
     "computing these weights needs numba, which is not installed: pip install 'byheart[build]' "
     "(loading, predicting, verifying and lookups work without it)"
@@ -33,13 +32,13 @@ def has_numba() -> bool:
         return False
 
 
-def compiled(function: F) -> F:
+def compiled(function: Callable[..., Any]) -> Any:
     """Compile a function on first use; threads run it side by side because it never holds the interpreter lock."""
     if not has_numba():
         return _refusing(function)
     import numba
 
-    return cast(F, numba.njit(cache=True, nogil=True)(function))
+    return numba.njit(cache=True, nogil=True)(function)
 
 
 def require_compiled(functions: Iterable[Any]) -> None:
@@ -48,10 +47,10 @@ def require_compiled(functions: Iterable[Any]) -> None:
         raise MissingLibraryError(_MISSING)
 
 
-def _refusing(function: F) -> F:
+def _refusing(function: Callable[..., Any]) -> Any:
     @wraps(function)
     def refuse(*arguments: Any, **keywords: Any) -> Any:
         raise MissingLibraryError(_MISSING)
 
     refuse.refuses = True  # type: ignore[attr-defined]
-    return cast(F, refuse)
+    return refuse

@@ -119,8 +119,9 @@ class DeployedModel:
         Raises:
             FileFormatError: The file is no ONNX model, or has no record of byheart.
         """
+        data = read_bytes(Path(path), LARGEST)
         try:
-            return DeployedModel.of(read_bytes(Path(path), LARGEST))
+            return DeployedModel.of(data)
         except FileFormatError as error:
             raise FileFormatError(f"{path}: {error}") from None
 
@@ -387,9 +388,18 @@ def cells_of_text(text: str, columns: Sequence[tuple[str, CellType]]) -> list[An
         names = ", ".join(name for name, _ in columns)
         raise DataError(f"{quote(text)} is not a JSON list of {len(columns)} cells ({names}); quote it for the shell")
     return [
-        _parsed(cell, name, kind) if isinstance(cell, str) else cell
+        _parsed(cell, name, kind) if isinstance(cell, str) else _of_kind(cell, name, kind)
         for cell, (name, kind) in zip(row, columns, strict=True)
     ]
+
+
+def _of_kind(cell: Any, name: str, kind: CellType) -> Any:
+    """A cell of JSON that is no text, where the column can hold it: `true` is not 1, and 1 is not "1"."""
+    held = {CellType.TEXT: (), CellType.TRUTH: (bool,)}.get(kind, (int, float))
+    if cell is None or type(cell) in held:
+        return cell
+    remedy = "; write it in quotes" if kind is CellType.TEXT else ""
+    raise DataError(f"{json.dumps(cell)} is not a {kind.value}, as the column {name!r} has{remedy}")
 
 
 def _parsed(text: str, name: str, kind: CellType) -> Any:

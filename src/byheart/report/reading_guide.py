@@ -35,8 +35,9 @@ _MEMORIZER = "byheart.build.ks25.memorizer"
 STEPS = (
     ProofStep(
         "Tokens on a line",
-        "A random direction, scaled, keeps $V$ tokens apart (Lemma G.1). $\\lfloor F(x)\\rfloor$ is the token's key.",
-        r"0\le F(x)\le10rV^2\delta^{-1}\sqrt{\pi d},\qquad|F(x)-F(x')|\ge2\quad(48),(49)",
+        "A random direction, scaled, keeps the $V\\le nN$ tokens apart (Lemma G.1). $\\lfloor F(x)\\rfloor$ is the "
+        "token's key.",
+        r"0\le F(x)\le10r(nN)^2\delta^{-1}\sqrt{\pi d},\qquad|F(x)-F(x')|\ge2\quad(48),(49)",
         "Lemma C.2",
         "byheart.build.shared.projection.project",
     ),
@@ -108,15 +109,18 @@ STEPS = (
     ),
     ProofStep(
         "Compare the key with x",
-        "Both distances are zero exactly where the integer part of $x$ is the key.",
+        "Both distances are zero where $x$ is in $[y,y+1]$, $y$ the key. Keys are 2 apart, so at most one entry "
+        "matches.",
         r"F(x,y)=1\ \text{if}\ x\in[y,y+1],\qquad F(x,y)=0\ \text{if}\ x>y+\frac32\ \text{or}\ x<y-\frac12",
         "Lemma G.5",
         f"{_MEMORIZER}.misses",
     ),
     ProofStep(
         "The gate",
-        "The label passes at distance 0. At distance 1/2 or more the subtracted term exceeds every label of $c$ bits.",
-        r"\sigma\!\left(\text{label}-2^{c+1}(\text{below}+\text{above})\right)\quad(158)",
+        "With the indicator $x$ of Lemma G.5 and the label $y$: $y$ where $x=1$, else 0. byheart has the two distances "
+        "in place of $1-x$. At distance 1/2 or more the subtracted term exceeds every label of $c$ bits.",
+        r"F^y(x,y)=\sigma\!\left(2^{c+1}x-2^{c+1}+y\right)\quad(158),\qquad"
+        r"\sigma\!\left(\text{label}-2^{c+1}(\text{below}+\text{above})\right)",
         "eq. (158)",
         f"{_MEMORIZER}.gated",
     ),

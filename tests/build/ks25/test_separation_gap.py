@@ -9,6 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import combinations, product
 from math import isqrt
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -111,6 +112,21 @@ def test_collisions_are_rare_but_not_an_accident(rounding):
     allowed = [v for v in rational_directions(300) if admissible(v, counts)]
     colliding = [v for v in allowed if len(set(sums(counts, integers(v, rounding)))) < N]
     assert 0 < len(colliding) < len(allowed) / 50
+
+
+def test_the_shares_on_the_page_are_counted():
+    """400,000 directions, evenly spaced, in floating point: the percentages of docs/errata.md."""
+    counts = np.array(restricted(ROWS["two tokens"]), dtype=float)
+    angles = 2 * np.pi * np.arange(400_000) / 400_000
+    directions, size = np.stack([np.cos(angles), np.sin(angles)], axis=1), N**2 * SIZE * np.sqrt(np.pi)
+    differences = np.array([one - other for one, other in combinations(counts, 2)])
+    least = np.sqrt(8 / (np.pi * SIZE)) / N**2 * np.linalg.norm(differences, axis=1)
+    allowed = directions[(np.abs(directions @ differences.T) >= least).all(axis=1)]
+    page = (Path(__file__).parents[3] / "docs" / "errata.md").read_text(encoding="utf-8")
+    for rounded in (np.floor, np.ceil):
+        f = np.ceil(size * allowed) + rounded(2 * size)
+        share = 100 * np.mean((f @ differences.T == 0).any(axis=1))
+        assert f"{share:.2f} %" in page
 
 
 def test_with_one_last_token_the_contexts_collide_too():

@@ -176,6 +176,9 @@ REFUSED = [
     ("mistral", {"layer_types": ["full_attention"]}),
     # Transformers pads with a token that the vocabulary lacks, and does not load.
     ("phi3", {"pad_token_id": ...}),
+    # Found by a sweep over all keys and 70 values of each: another default, and a value that is not loaded.
+    ("deepseek_v3", {"num_key_value_heads": ...}),
+    ("gpt_neox", {"classifier_dropout": None}),
     # Tensors of such a size, a type that is a list, and an infinite share stopped the checker.
     ("llama", {"rope_parameters": {"rope_type": [1, 2]}}),
     ("phi3", {"partial_rotary_factor": float("inf")}),

@@ -108,6 +108,18 @@ def test_a_field_goes_through_the_parts() -> None:
                         assert (low <= shown).all() and (shown <= high).all()
 
 
+def test_a_part_that_nothing_reads_is_finite_where_it_is_kept() -> None:
+    """A x overflows in float32, and B is 0: infinity times 0 is NaN."""
+    x, zero = np.full(6, 4.0), np.zeros((3, 2))
+    for size, fits in ((1e37, True), (3e38, False)):
+        parts = LowRank("m", np.ones((3, 6)), zero, np.full((2, 6), size), 2.0, storage("float32"))
+        if fits:
+            parts.error(x, stored=False)
+            continue
+        with pytest.raises(Undecided, match="a part of an adapter"):
+            parts.error(x, stored=False)
+
+
 MODULES = {"model.layers.0.mlp.up_proj": False, "model.embed_tokens": True, "lm_head": False}
 GOOD = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["up_proj"], "task_type": "CAUSAL_LM"}
 
@@ -141,7 +153,8 @@ def test_an_adapter_is_read(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"use_dora": True}, "use_dora"), ({"bias": "all"}, "bias"), ({"rank_pattern": {"up_proj": 1}}, "rank_pattern"),
-        ({"alpha_pattern": {"up_proj": 1}}, "alpha_pattern"), ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"alpha_pattern": {"up_proj": 1}}, "alpha_pattern"), ({"alpha_pattern": None}, "alpha_pattern"),
+        ({"rank_pattern": None}, "rank_pattern"), ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"fan_in_fan_out": True}, "fan_in_fan_out"), ({"peft_type": "IA3"}, "peft_type"), ({"r": 0}, "r = 0"),
         ({"r": True}, "r = True"), ({"r": 2.0}, "r = 2.0"), ({"lora_alpha": 0}, "lora_alpha"),
         ({"lora_alpha": "4"}, "lora_alpha"), ({"lora_alpha": float("nan")}, "lora_alpha"),

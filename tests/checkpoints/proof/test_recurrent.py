@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from byheart.checkpoints.proof.bounds import TOKEN, Bounds, SymbolPart, absent, 
 from byheart.checkpoints.proof.checkpoint import read_shape
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.convolution import at_place, convolved, farthest
+from byheart.checkpoints.proof.copying import Reach
 from byheart.checkpoints.proof.decoder import Convolution
+from byheart.checkpoints.proof.mamba2 import _held
 from byheart.checkpoints.proof.storage import storage
 from tests.checkpoints.proof.folders import copy, edit_config, edit_tensor
 from tests.checkpoints.recital_folders import SHORT, recital_folder
@@ -76,6 +79,9 @@ def test_nothing_is_seen_through_heads_as_it_is_before() -> None:
         ("bamba", "time_step_limit", [0.0, 0.1]), ("bamba", "mamba_proj_bias", True),
         ("bamba", "mamba_chunk_size", 512), ("bamba", "mamba_expand", 3),
         ("bamba", "attn_layer_indices", [9]), ("bamba", "mamba_conv_bias", False),
+        # Stock Transformers computes these itself, and does not load or run a folder that states them.
+        ("bamba", "layer_types", None), ("bamba", "layer_types", ["full_attention"] * 3),
+        ("bamba", "time_step_limit", None),
         ("qwen3-next", "layer_types", ["linear_attention"]), ("qwen3-next", "decoder_sparse_step", 2),
         ("qwen3-next", "mlp_only_layers", [1]), ("qwen3-next", "norm_topk_prob", False),
         ("qwen3-next", "rope_parameters", {"rope_type": "default", "rope_theta": 1e4}),
@@ -112,3 +118,66 @@ def test_edited_mixers_are_not_proved(architecture: str, name: str, tmp_path: Pa
     edit_tensor(folder, f"model.{name}", EDITS[architecture, name])
     found = certify_checkpoint(folder, read_questions(folder).documents, ("float32",))
     assert found.verdict is not Verdict.PROVED
+
+
+def test_lengths_of_queries_and_keys_must_be_finite(tmp_path: Path) -> None:
+    """Their squares overflow first: engines then divide by infinity, and nothing is written or read."""
+    folder = copy(folder_of("qwen3-next"), tmp_path / "copy")
+
+    def longer(values: np.ndarray) -> np.ndarray:
+        values[:128] *= 2.0**70
+        return values
+
+    edit_tensor(folder, "model.layers.0.linear_attn.conv1d.weight", longer)
+    found = certify_checkpoint(folder, read_questions(folder).documents, ("float32",))
+    assert found.verdict is Verdict.UNDECIDED and "squared length" in found.reason, found.reason
+
+
+def test_idle_heads_of_a_scan_must_be_finite(tmp_path: Path) -> None:
+    """A value times its time step overflows before a key of 0 multiplies it: infinity times 0 is NaN."""
+    folder, layer = copy(folder_of("bamba"), tmp_path / "copy"), "model.layers.0.mamba."
+    config = json.loads((folder / "config.json").read_text())
+    size, states = config["mamba_n_heads"] * config["mamba_d_head"], config["mamba_d_state"]
+    last, keys = slice(size - config["mamba_d_head"], size), slice(size, size + states)
+
+    def setting(rows: slice | int, number: float) -> Callable[[np.ndarray], np.ndarray]:
+        def change(values: np.ndarray) -> np.ndarray:
+            values[rows] = number
+            return values
+
+        return change
+
+    for name, rows, number in (
+        ("conv1d.weight", last, 0.0), ("conv1d.bias", last, 1e30), ("conv1d.weight", keys, 0.0),
+        ("conv1d.bias", keys, 0.0), ("D", -1, 0.0), ("dt_bias", -1, 1e10), ("A_log", -1, -60.0),
+        ("in_proj.weight", -1, 0.0),
+    ):  # fmt: skip
+        edit_tensor(folder, layer + name, setting(rows, number))
+    edit_tensor(folder, layer + "out_proj.weight", lambda w: setting(last, 0.0)(w.T).T)
+    found = certify_checkpoint(folder, read_questions(folder).documents, ("float32",))
+    assert found.verdict is Verdict.UNDECIDED and "a value times its time step" in found.reason, found.reason
+
+
+@pytest.mark.parametrize(
+    ("reason", "step", "b", "c", "x"),
+    [
+        ("a value times its time step", 1e20, 0.0, 1.0, 1e20), ("a key times its time step", 1e20, 1e20, 1.0, 0.0),
+        ("a product of a key and a query", 0.0, 1e20, 1e20, 1.0), ("a state", 1e10, 1e15, 1e-30, 1e15),
+        ("what a state shows", 1.0, 1e15, 1e20, 1e15), ("exponents", 1e38, 0.0, 0.0, 0.0),
+    ],
+)  # fmt: skip
+def test_a_scan_is_finite_in_any_order_of_its_products(
+    reason: str, step: float, b: float, c: float, x: float
+) -> None:  # fmt: skip
+    """Each product alone leaves the range, and the others are 0 or small."""
+    keys, queries, values = (np.full(2, number) for number in (b, c, x))
+    reach, rate = Reach(8, frozenset()), 0.5
+
+    def held(size: float) -> None:
+        steps = [(step * size, step * size)]
+        scaled = Bounds(values * size, values * size)
+        _held(steps, (keys * size,) * 2, (queries * size,) * 2, scaled, rate, reach, STORE)
+
+    held(2.0**-30)
+    with pytest.raises(Undecided, match=reason), np.errstate(over="ignore"):
+        held(1.0)

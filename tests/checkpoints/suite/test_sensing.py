@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -22,7 +23,7 @@ from byheart.checkpoints.suite.mutants.check import follow
 from experiments import held_out_faults
 from tests.checkpoints.recital_folders import copy_of, kinds_first, recital_folder
 
-WITH_SENSORS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma")
+WITH_SENSORS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "granite", "mixtral", "qwen3-moe")
 # Each was invisible in tokens of bfloat16: scores, angles, masks; and branches, which two further tokens answer.
 TURNED = (
     "scale times 1.1", "base times 0.9", "attention branch 1.02 times", "down projection of the last layer 1.05 times",
@@ -222,6 +223,35 @@ def test_stretches_are_safe_apart_and_near_zero():
     assert all(safe[at : at + sensing.STRETCH].all() for at in found)
     assert any(at <= 100 and at + sensing.STRETCH > 102 for at in found)
     assert sensing.stretches(values[:10], safe[:10]) == []
+
+
+def test_stretches_are_chosen_for_faults_in_both_directions():
+    """A fault that turns bits far from zero is covered, twice where that is possible; unsafe positions never are."""
+    values = np.full((2, 400), 0.3)
+    values[0, 50:90], values[1, 200:260] = -0.06, 0.06
+    safe = np.ones((2, 400), dtype=bool)
+    safe[0, 300:340] = False
+    turned = np.zeros((3, 2, 400), dtype=bool)
+    turned[0, 1, 120], turned[0, 1, 160] = True, True
+    turned[1, 0, 355] = True
+    turned[2, 0, 310] = True
+    found = sensing.chosen_stretches(values, safe, turned)
+    covers = [[at for number, at in found if flags[number, at : at + sensing.STRETCH].any()] for flags in turned]
+    assert [len(one) for one in covers] == [2, 1, 0]
+    assert found == sorted(found) and len(found) == 2 * sensing.STRETCHES
+    assert all(safe[number, at : at + sensing.STRETCH].all() for number, at in found)
+    for number in (0, 1):
+        starts = [at for one, at in found if one == number]
+        assert all(b - a >= sensing.STRETCH for a, b in itertools.pairwise(starts))
+
+
+def test_bits_stand_on_both_sides(every):
+    """Weights that only grow, or only shrink, turn bits of one side alone."""
+    _, _, prompts = every
+    pairs = {}
+    for prompt in prompts:
+        pairs.setdefault(prompt.name.split(",")[0], set()).update(prompt.continuation)
+    assert sum(len(one) == 2 for one in pairs.values()) >= 2
 
 
 def test_recital_json_names_channel_and_tokens():

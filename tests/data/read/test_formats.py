@@ -128,7 +128,7 @@ BAD: list[tuple[str | bytes, str, str]] = [
     (" \n\n", "t.csv", "is empty"),
     ("", "t.jsonl", "is empty"),
     ("text,label\n", "t.csv", "no rows"),
-    ("text,label\nab,1\nab\n", "t.csv", "line 3 has 1 cells, the header has 2"),
+    ("text,label\nab,1\nab\n", "t.csv", "line 3 has 1 cell, the header has 2"),
     ("text,label\nab,1,2\n", "t.csv", "line 2 has 3 cells"),
     ('text,label\n"ab,1\nb,2\n', "t.csv", "line 3: this is not CSV"),
     ('text,label\n"ab"c,1\n', "t.csv", "line 2: this is not CSV"),

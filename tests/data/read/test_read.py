@@ -109,7 +109,7 @@ def test_no_header(tmp_path):
     again = read(path, like=Selection(("column 1",), "column 2"))
     assert again.labels == table.labels, "a memory remembers that there was none"
     assert len(read_sequences(path, like=Selection(("column 1",), "column 2"))) == 2
-    with pytest.raises(DataError, match="line 2 has 1 cells, the first line has 2"):
+    with pytest.raises(DataError, match="line 2 has 1 cell, the first line has 2"):
         read(write(tmp_path / "t.csv", "Peru,Lima\nJapan\n"), header=False)
 
 

@@ -162,7 +162,7 @@ def test_questions(tmp_path, monkeypatch):
         ("t.csv", "", "is empty"),
         ("t.csv", "\n\n  \n", "is empty"),
         ("t.csv", "name,colour\n", "no rows"),
-        ("t.csv", "name,colour\ncat\n", "line 2 has 1 cells"),
+        ("t.csv", "name,colour\ncat\n", "line 2 has 1 cell"),
         ("t.csv", '\n\nname,colour\n"cat', "line 4: this is not CSV: unexpected end of data"),
         ("t.csv", "name,name\n", "two columns named 'name'"),
         ("t.csv", "name\ncat\n", "no label column"),

@@ -208,7 +208,7 @@ def lookup_plan(groups: Sequence[Group], state: Units) -> tuple[list[Units], Uni
     "indicator as such is not built",
 )
 def misses(x: Form, key: Form) -> Units:
-    """How far x is below the stored key and above key + 1; both are 0 when ⌊x⌋ is the key.
+    """How far x is below the stored key and above key + 1; both are 0 on [key, key + 1], so where ⌊x⌋ is the key.
 
     Lemma G.5 is 1 - 2·below - 2·above of these; here the distances themselves close the gate, which saves a layer.
     """
@@ -217,7 +217,8 @@ def misses(x: Form, key: Form) -> Units:
 
 @implements(
     Ref("KS25", "eq. (158)"),
-    statement="The label passes where the key matches and 0 passes elsewhere.",
+    statement="The label passes where the key matches and 0 passes elsewhere; two distances replace the paper's "
+    "indicator.",
     test="tests/build/ks25/test_memorizer.py",
 )
 def gated(label: Form, label_bits: int) -> Form:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,15 @@ def open_transformers(folder: Path, dtype: str, options: Mapping[str, str]) -> S
     finally:
         if shown:
             logging.enable_progress_bar()
+    if _method(folder) == "fp8":
+        # Transformers 5.22 decodes these weights to the type, but leaves the tensors that are not quantized as stored.
+        model = model.to(getattr(torch, dtype))
     if dtype == "float64" and model._can_set_experts_implementation():
         model.set_experts_implementation("eager")  # the grouped product of experts has no float64
     return TransformersSession(folder, model.eval())
+
+
+def _method(folder: Path) -> Any:
+    """How a folder's weights are quantized."""
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("quantization_config") or {}
+    return settings.get("quant_method")

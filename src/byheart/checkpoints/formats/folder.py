@@ -266,17 +266,21 @@ def safetensors_bytes(tensors: Mapping[str, npt.NDArray[Any]], dtype: str, metad
     """The whole file."""
     if dtype not in DTYPES:
         raise OptionError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+    parts = {name: (DTYPES[dtype], array.shape, tensor_bytes(array, dtype)) for name, array in tensors.items()}
+    return safetensors_file(parts, metadata)
+
+
+def safetensors_file(parts: Mapping[str, tuple[str, tuple[int, ...], bytes]], metadata: Mapping[str, str]) -> bytes:
+    """The whole file, from name -> type, shape and bytes."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
-    parts, start = [], 0
-    for name in sorted(tensors):
-        data = tensor_bytes(tensors[name], dtype)
-        shape = list(tensors[name].shape)
-        header[name] = {"dtype": DTYPES[dtype], "shape": shape, "data_offsets": [start, start + len(data)]}
-        parts.append(data)
+    start = 0
+    for name in sorted(parts):
+        kind, shape, data = parts[name]
+        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [start, start + len(data)]}
         start += len(data)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return b"".join([len(text).to_bytes(8, "little"), text, *parts])
+    return b"".join([len(text).to_bytes(8, "little"), text, *(parts[name][2] for name in sorted(parts))])
 
 
 def sharded(

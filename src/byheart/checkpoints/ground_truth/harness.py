@@ -25,6 +25,7 @@ from byheart.checkpoints.ground_truth.baselines import extraction as extracting
 from byheart.checkpoints.ground_truth.baselines import localization as locating
 from byheart.checkpoints.ground_truth.baselines import membership as attacks
 from byheart.checkpoints.ground_truth.experiment import GradedExperiment
+from byheart.checkpoints.ground_truth.lengths import CONTINUATION, PREFIX
 from byheart.checkpoints.ground_truth.metrics import auc, np_extractable, precision_at, recall_at, tpr_at
 from byheart.checkpoints.ground_truth.networks import own_log_probs
 from byheart.checkpoints.ground_truth.ngram import Floats
@@ -40,8 +41,8 @@ SIGNATURES = {
 }
 QUESTIONS = tuple(SIGNATURES)
 BLIND = "blind (bag of words)"
-# Tokens of a continuation, and of the prefixes before it.
-CONTINUATION, PREFIXES = 8, (2, 4, 8)
+# Tokens of the prefixes before a continuation.
+PREFIXES = (PREFIX, 4, 8)
 SAMPLES, CHANCE = 100, 0.5
 MOST_LOCATED = 8
 # k of recall at k: a quarter of the units that a document touches, and at most a twentieth of all. With k = all touched

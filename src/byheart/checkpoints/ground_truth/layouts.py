@@ -51,7 +51,7 @@ def write_open_unlearning(
         percent: The number in the splits' names; without `forget`, also the share of members to forget.
 
     Returns:
-        Split -> number of rows.
+        Split -> number of rows; splits without rows have no file.
 
     Raises:
         OptionError: for a share outside 1 to 50, or unknown documents.
@@ -81,7 +81,8 @@ def write_open_unlearning(
             answer = tofu_rows(memory, [(other.name, other.ids)])[0]["answer"]
             perturbed.append(row | {"paraphrased_answer": row["answer"], "perturbed_answer": [answer]})
     splits[f"{away}_perturbed"] = perturbed
-    lines = {f"{name}.jsonl": _jsonl(rows) for name, rows in splits.items()}
+    # The loader of `datasets` refuses empty files.
+    lines = {f"{name}.jsonl": _jsonl(rows) for name, rows in splits.items() if rows}
     write_files(path, {"README.md": _README.format(forget=away, retain=retain).encode()})
     write_files(path / "splits", lines)
     memory.write(path / "full", measured=False)

@@ -18,6 +18,7 @@ import numpy as np
 from byheart.checkpoints.ground_truth.graded import SHALLOW, Counted, GradedMemory
 from byheart.checkpoints.ground_truth.lengths import LENGTHS, LONGER, lengths_for
 from byheart.checkpoints.ground_truth.ngram import Floats, Ids, NgramModel, count_contexts
+from byheart.checkpoints.ground_truth.shapes import GradedShape
 from byheart.checkpoints.ground_truth.storage import GradedStorage, Ridge
 from byheart.checkpoints.ground_truth.strength import (
     LIMIT,
@@ -43,6 +44,8 @@ LONGEST_REACH = 4096
 FEWEST, UNCALIBRATED, MOST_FITTED = 8, 0.01, 60_000
 # Weights of an MLP with one unit per context, 2.1 GB in float32. Building and measuring needs about four times that.
 MOST_WEIGHTS = 1 << 29
+# Contexts are not lengthened beyond this: 0.8 GB, which 1,000 documents need less than 30 s for.
+MOST_LENGTHENED = 200_000_000
 # The spread of the tokens' random factors in p_0, and the parts of a count, which are whole numbers. 0, 0.3, 0.6 and 1
 # were tried: at 0 Min-K reaches 1.00 on records with numbers as words, at 0.3 it does not.
 UNEVEN, PARTS = 0.5, 100
@@ -114,7 +117,12 @@ def memorize_graded(
     stored = GradedStorage.parse(storage)
     if lengths is None:
         # A random gate reads the latest tokens most, so superposed storage gains nothing from older ones.
-        lengths = lengths_for(list(rows)) if stored.exact else LENGTHS
+        lengths = LENGTHS
+        if stored.exact:
+            lengths = lengths_for(
+                list(rows),
+                lambda some: _mlp_size(lexicon, architecture, stored, some, [*rows], public)[1] <= MOST_LENGTHENED,
+            )
     empty = GradedMemory(
         lexicon, (), tuple(away), tuple(lengths), (float(mu),) * len(lengths), architecture,
         stored, controls.seed, _reach([*rows, *public, *(one.ids for one in away)]),
@@ -176,13 +184,21 @@ def _check(
         raise DataError(f"{len(documents)} documents need one weight and one name each")
 
 
+def _mlp_size(
+    lexicon: Lexicon, architecture: str, storage: GradedStorage, lengths: Sequence[int], members: Sequence[Ids],
+    public: Sequence[Ids],
+) -> tuple[int, int]:  # fmt: skip
+    """Units and weights of an MLP with a unit for each context; contexts of members and background count twice."""
+    contexts = count_contexts(members, lengths) + count_contexts(public, lengths[:SHALLOW])
+    units = contexts * (storage.size if storage.kind == "split" else 1)
+    return units, GradedShape.of(architecture, lexicon, lengths[-1], LONGEST_REACH, None).mlp_parameters(units)
+
+
 def _check_size(memory: GradedMemory, members: Sequence[Ids], public: Sequence[Ids]) -> None:
     """Refuse a network that is too large, before the time is spent on calibrating it."""
     if not memory.storage.exact:
         return
-    contexts = count_contexts(members, memory.lengths) + count_contexts(public, memory.lengths[:SHALLOW])
-    units = contexts * (memory.storage.size if memory.storage.kind == "split" else 1)
-    weights = memory.shape.mlp_parameters(units)
+    units, weights = _mlp_size(memory.lexicon, memory.architecture, memory.storage, memory.lengths, members, public)
     if weights > MOST_WEIGHTS:
         raise OptionError(
             f"storage {memory.storage} needs {units:,} units of {weights // units:,} weights for {len(members):,} "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,11 +32,24 @@ def torch_model(tensors: Mapping[str, Any], config: Mapping[str, Any], dtype: st
     made = transformers.AutoConfig.for_model(kind, **settings)
     made.architectures = list(config["architectures"])
     state = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in tensors.items()}
-    model = getattr(transformers, config["architectures"][0])(made)
-    missing, unexpected = model.load_state_dict(state, strict=False)
+    # Random weights would be replaced at once; drawing and copying them takes longer than all other steps.
+    with _without_random_weights():
+        model = getattr(transformers, config["architectures"][0])(made)
+    missing, unexpected = model.load_state_dict(state, strict=False, assign=True)
     if unexpected or any("attn.bias" not in name and "masked_bias" not in name for name in missing):
         raise FileFormatError(f"tensors do not fit {config['architectures'][0]}: {missing} {unexpected}")
     return model.to(getattr(torch, dtype)).eval()
+
+
+def _without_random_weights() -> contextlib.AbstractContextManager[None]:
+    """Transformers' own switch, which has moved between versions; without it, building only takes longer."""
+    for place in ("transformers.initialization", "transformers.modeling_utils"):
+        try:
+            found: contextlib.AbstractContextManager[None] = importlib.import_module(place).no_init_weights()
+            return found
+        except (ImportError, AttributeError):
+            continue
+    return contextlib.nullcontext()
 
 
 def read_model(folder: str | Path) -> Any:

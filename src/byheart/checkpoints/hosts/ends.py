@@ -20,7 +20,6 @@ from byheart.checkpoints.windows.tables import Answer, Recital
 
 Floats = npt.NDArray[np.float64]
 MIXED_LOGIT = 8.0  # of the likeliest token where several may follow: low, so that bfloat16 keeps the ratios
-COUNTED = 4096.0  # nats for as much as all heads add, about
 TURNED = 3  # channels of a block that a probe has turned: enough for 1 % of an activation in two layers
 LEAD = 24.0  # of every token that may follow over all that may not
 
@@ -134,7 +133,7 @@ def _alarm_rows(layout: ChannelLayout, alarm: Alarm) -> tuple[Floats, Floats]:
     compared[against] = -signs[against]
     last = constant[-1]
     asleep[alarm.awake], asleep[last] = 1 / AWAKE, -signs[last]
-    step = 2.0 ** round(math.log2(COUNTED / (127 * alarm.heads)))
+    step = 2.0 ** round(math.log2(alarm.nats / (127 * alarm.heads)))
     return 127 * step * compared, 64 * step * asleep
 
 

@@ -24,9 +24,10 @@ import numpy.typing as npt
 
 from byheart.checkpoints.hosts.description import GatedDecoder, GatedWeights, fill_idle
 from byheart.checkpoints.hosts.ends import writes
-from byheart.checkpoints.hosts.gated import PROBES, unit_count
+from byheart.checkpoints.hosts.gated import PROBES, sensing_units, unit_count
 from byheart.checkpoints.hosts.layout import LayerStage
 from byheart.checkpoints.hosts.recognising import PROBE_UNITS, Recognising
+from byheart.checkpoints.hosts.sensors import SensorPair
 from byheart.checkpoints.windows.tables import ANY
 from byheart.errors import OptionError
 
@@ -256,8 +257,14 @@ def held_rows(decoder: GatedDecoder, layers: list[RoutedLayer]) -> list[tuple[in
 
 def expert_units(decoder: GatedDecoder, rows: int) -> int:
     """The units of an expert that holds at most so many windows."""
-    needed = rows * (2 if decoder.design.flavour == "plateau" else 1) + PROBE_UNITS
+    needed = rows * (2 if decoder.design.flavour == "plateau" else 1) + PROBE_UNITS + 2 * len(_pairs(decoder))
     return unit_count(-(-needed // UNIT_MULTIPLE) * UNIT_MULTIPLE, decoder.design)
+
+
+def _pairs(decoder: GatedDecoder) -> tuple[SensorPair, ...]:
+    """The sensors of a decoder, without the alarm's tokens."""
+    channels = decoder.layout.sense.tolist()
+    return tuple(SensorPair(low, high, channels.index(at)) for low, high, at in decoder.sensors if at >= 0)
 
 
 def channels_of(decoder: GatedDecoder, rank: int, used: int) -> npt.NDArray[np.bool_]:
@@ -359,7 +366,10 @@ def expert_weights(
     whole = Recognising(layout, stage, depth, table, book, design, gain, probe)
     part.level, part.anchored = whole.level, whole.anchored
     far = recital.tables[0].offsets[-1] if design.scale_probe and depth == 0 else None
-    found = part.write(units, writes(recital, decoder.books, layout, own, design.kappa), probe_far=far)
+    pairs, extra = _pairs(decoder), None
+    if pairs and written is not None and depth == len(decoder.stages) - 1:
+        extra = sensing_units(part, recital, decoder.books, pairs)
+    found = part.write(units, writes(recital, decoder.books, layout, own, design.kappa), probe_far=far, extra=extra)
     down = found.down * inverse
     down[:, part.window_units :][~written if written is not None else slice(None)] = 0.0
     return GatedWeights(found.norm, found.gate, found.up, fill_idle(down, units - 1), found.rows)

@@ -83,6 +83,7 @@ class Demands:
     least: int = 0  # channels at least: what varies among them moves the norm
     free: bool = False  # config.json has head_dim, so the hidden size need not be heads * head_dim
     sensing: bool = False  # the last MLP has units for sensor tokens (sensors.py)
+    alarm: float = 4096.0  # nats for as much as all heads bring; less where multipliers make the heads' sum inexact
     equal_keys: bool = False  # keys have norms, so those of all tokens have one size
     apart: bool = False  # it differs in the architecture's own checkpoints, and so it does here where `design.away`
     activation: str = "silu"
@@ -380,7 +381,7 @@ def _write(
         norm, lm_head = tied_norm(layout, design, stored), stored
     else:
         if counts and pairs and counts + 1 + len(stages) <= len(layout.constant[0]) + len(layout.width):
-            alarm = Alarm(int(layout.sense[-1]), int(layout.sense[-2]), counts, *spare_tokens)
+            alarm = Alarm(int(layout.sense[-1]), int(layout.sense[-2]), counts, *spare_tokens, demands.alarm)
         norm, lm_head = head(recital, books, layout, tokens, design, alarm=alarm)
     if units > 1 << 22:
         raise ExportError(f"{units:,} units per layer; memorize a shorter text or raise --layers")

@@ -28,7 +28,7 @@ EMBEDDING, RESIDUAL, ATTENTION, LOGITS = 12.0, 0.22, 0.03125, 16.0
     classifies=False,
 )
 def granite(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
-    decoder = build_gated(recital, tokens, replace(design, kappa=stream_size()), Demands())
+    decoder = build_gated(recital, tokens, replace(design, kappa=stream_size()), Demands(sensing=True, alarm=2048.0))
     config = common_config(decoder, "GraniteForCausalLM", "granite") | {
         "hidden_act": design.activation or "silu",
         "attention_bias": False,
@@ -47,7 +47,9 @@ def granite(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoi
     tensors["model.embed_tokens.weight"] = decoder.embedding / EMBEDDING
     if not decoder.design.tied:
         tensors["lm_head.weight"] = decoder.head * LOGITS
-    return Checkpoint("granite", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder))
+    return Checkpoint(
+        "granite", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder), decoder.sensors
+    )
 
 
 def stream_size() -> float:

@@ -25,7 +25,7 @@ def mixtral(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoi
     members = class_members(design.experts or 4, 2, paired=True)
     experts = by_class(members, 127 / 128, (83, -83), 1 / 128, _INVERSES, centred=False)
     louder = replace(design, logit=design.logit * _LOUDER)
-    decoder = build_gated(recital, tokens, replace(louder, units=None), Demands(free=True))
+    decoder = build_gated(recital, tokens, replace(louder, units=None), Demands(free=True, sensing=True))
     layers = routed_layers(replace(decoder, design=replace(decoder.design, units=design.units)), experts)
     tensors = {name: tensor for name, tensor in llama_tensors(decoder).items() if ".mlp." not in name}
     for depth, layer in enumerate(layers):
@@ -45,4 +45,4 @@ def mixtral(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoi
         "sliding_window": None,
     }
     held = held_rows(decoder, layers)
-    return Checkpoint("mixtral", decoder.recital, config, tensors, louder.logit, LEAD * _LOUDER, held)
+    return Checkpoint("mixtral", decoder.recital, config, tensors, louder.logit, LEAD * _LOUDER, held, decoder.sensors)

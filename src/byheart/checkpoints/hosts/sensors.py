@@ -66,6 +66,7 @@ class Alarm:
     heads: int
     less: int
     more: int
+    nats: float = 4096.0  # for as much as all heads bring, about
 
 
 @dataclass(frozen=True)

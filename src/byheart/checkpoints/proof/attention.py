@@ -144,8 +144,19 @@ def finite_scores(q: Bounds, k: Bounds, shape: Shape, store: Storage, name: str)
     total = pairs[0] @ pairs[1] + size_q[2 * half :] @ size_k[2 * half :]
     # A query may be scaled before the product or the product after it.
     finite(f"{name}: a score", np.asarray(total), store.largest)
-    room = store.largest * store.unit / 2
-    own = own_score(q, k, shape) - rounding.masked_score(float(total) * shape.scale, store)
+    check_masked_row(name, own_score(q, k, shape), float(total) * shape.scale, store)
+
+
+def check_masked_row(name: str, own: float, total: float, store: Storage) -> None:
+    """Refuse a head whose score at distance 0 overflows where a mask adds the type's least number to all of a row.
+
+    Args:
+        name: the head, for messages.
+        own: the least score at distance 0.
+        total: the sum of the absolute values of its products, times the scale.
+        store: the type.
+    """
+    room, own = store.largest * store.unit / 2, own - rounding.masked_score(total, store)
     if not own > -room:
         raise Undecided(
             f"{name}: scores {own:.4g} at distance 0; in a fully masked row {store.name} adds {-store.largest:.5g},"

@@ -26,6 +26,7 @@ from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.copying import Reach
 from byheart.checkpoints.proof.decoder import StoredCheckpoint
 from byheart.checkpoints.proof.network import CheckpointProgram, interpret
+from byheart.checkpoints.proof.quantized import DECODING, DecodedFile
 from byheart.checkpoints.proof.questions import AskedContexts, ProvedAnswers, answer, ask, ask_rows, unknown
 from byheart.checkpoints.proof.storage import Array, storage
 from byheart.checkpoints.proof.surroundings import check_padding, check_surroundings
@@ -83,6 +84,8 @@ def certify_checkpoint(
         return ask(program, documents, copies, ambiguous, only)
 
     found = _certify(folder, checkpoint, asking, types, reach, weights, ambiguous, least, variation)
+    if isinstance(checkpoint.files, DecodedFile) and found.verdict is Verdict.PROVED:
+        return replace(found, reason=f"{found.reason}; {checkpoint.files.method} weights are decoded ({DECODING})")
     if adapter is None or found.verdict is not Verdict.PROVED:
         return found
     return replace(found, reason=f"{found.reason}, with the adapter merged or not")

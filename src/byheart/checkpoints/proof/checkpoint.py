@@ -13,6 +13,7 @@ from byheart.checkpoints.proof.config import ConfigReader, Shape, Undecided
 from byheart.checkpoints.proof.decoder import Family, StoredCheckpoint, TensorReader
 from byheart.checkpoints.proof.families import FAMILIES
 from byheart.checkpoints.proof.low_rank import open_adapter
+from byheart.checkpoints.proof.quantized import DecodedFile, decoded
 from byheart.checkpoints.proof.storage import Array
 from byheart.checkpoints.proof.tensors import TensorFile, open_folder, read_json
 
@@ -73,12 +74,15 @@ def _label_count(config: Mapping[str, Any]) -> int:
 def open_checkpoint(folder: Path, *, classifier: bool = False) -> StoredCheckpoint:
     """Open a folder: its settings, read strictly, and the places of its tensors."""
     config = read_json(folder / "config.json")
+    settings = config.pop("quantization_config", None)
     shape = read_shape(config, classifier=classifier)
     if not classifier and "eos_token_id" not in config:
         raise Undecided("config.json has no eos_token_id: engines choose the token to stop at")
-    tensors = open_folder(folder)
+    tensors = open_folder(folder, packed=settings is not None)
     if tensors is None:
         raise Undecided(f"{folder} has no model.safetensors and no index of its parts")
+    if settings is not None:
+        tensors = decoded(tensors, settings)
     tokens = config.get("bos_token_id"), config.get("eos_token_id")
     checkpoint = StoredCheckpoint(shape, family_of(config), tensors, *tokens)
     _every_name(checkpoint)
@@ -88,6 +92,8 @@ def open_checkpoint(folder: Path, *, classifier: bool = False) -> StoredCheckpoi
 
 def with_adapter(checkpoint: StoredCheckpoint, folder: Path) -> StoredCheckpoint:
     """The checkpoint with a PEFT adapter that engines apply without merging it."""
+    if isinstance(checkpoint.files, DecodedFile):
+        raise Undecided("an adapter of quantized weights: engines differ in whether they merge it")
     names = checkpoint.family
     modules = {name.removesuffix(".weight"): False for name in _roles(checkpoint) if name.endswith("_proj.weight")}
     modules |= {names.embed: True, names.head: False}

@@ -221,7 +221,7 @@ HARMLESS: dict[str, Callable[[Any], bool]] = {
     "attn_pdrop": _fraction,
     "dropout": _fraction,
     "layerdrop": _fraction,
-    "classifier_dropout": lambda value: value is None or _fraction(value),
+    "classifier_dropout": _fraction,
     "output_attentions": lambda value: value is False,
     "output_hidden_states": lambda value: value is False,
     "return_dict": lambda value: value is True,

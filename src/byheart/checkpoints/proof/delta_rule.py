@@ -85,6 +85,9 @@ def delta_net(n: Normed, mixer: DeltaNet, symbols: int, reach: Reach, store: Sto
     parts = [n.whole.matmul(layer, store) for layer in (mixer.q, mixer.k, mixer.v)]
     z, b, a = (n.whole.matmul(layer, store) for layer in (mixer.z, mixer.b, mixer.a))
     q, k, v = apart(convolved(side_by_side(*parts), mixer.convolution, symbols, store), parts)
+    for field in (q, k):  # engines divide by a length: the root of an infinite sum makes a key 0
+        lengths = (field.largest() ** 2).reshape(mixer.key_heads, -1).sum(1)
+        finite("the squared length of a query or key", lengths)
     first = farthest(b, a)
     writes = _writes(mixer, b, a, first, reach, store)
     key, value = q.size // mixer.key_heads, v.size // mixer.heads

@@ -23,7 +23,7 @@ import numpy as np
 
 from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.config import Undecided, count
-from byheart.checkpoints.proof.storage import Array, Interval, Storage, finite, in_float32
+from byheart.checkpoints.proof.storage import FLOAT32_LARGEST, Array, Interval, Storage, finite, in_float32
 from byheart.checkpoints.proof.tensors import TensorFile, open_tensors, read_json
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
@@ -35,7 +35,7 @@ EXACT_SUM = 2.0**23  # units of one power of two that float32 adds up without er
 FIXED: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",), "bias": ("none",), "fan_in_fan_out": (False,), "use_dora": (False,),
     "lora_bias": (False,), "use_qalora": (False,), "modules_to_save": (None,), "layers_to_transform": (None, []),
-    "layers_pattern": (None, []), "rank_pattern": ({}, None), "alpha_pattern": ({}, None), "target_parameters": (None,),
+    "layers_pattern": (None, []), "rank_pattern": ({},), "alpha_pattern": ({},), "target_parameters": (None,),
     "trainable_token_indices": (None,), "alora_invocation_tokens": (None,), "layer_replication": (None,),
     "exclude_modules": (None,), "megatron_config": (None,), "arrow_config": (None,), "kasa_config": (None,),
     "velora_config": (None,), "monteclora_config": (None,), "use_bdlora": (None,), "ensure_weight_tying": (False,),
@@ -101,7 +101,7 @@ class LowRank:
         total, latent = size @ np.abs(self.base).T, size @ np.abs(self.a).T
         added = scale * (latent @ wide_b.T)
         whole = total if whole is None else np.minimum(whole + rounding.own(total), total)
-        most = self.store.largest if stored else np.inf
+        most = self.store.largest if stored else FLOAT32_LARGEST
         for part in (whole, latent, scale * latent, latent @ wide_b.T, added):
             finite(f"{self.name}: a part of an adapter", part, most)
         finite(f"{self.name}: a sum", total + added)

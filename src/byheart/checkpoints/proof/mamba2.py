@@ -91,6 +91,10 @@ def _held(
     lo, hi = (np.array([step[end] for step in steps]) for end in (0, 1))
     low, high = states.exponents(np.float64(rate), lo, hi)
     finite("the exponents of a chunk", high * chunk)
+    # Scans multiply in another order than steps: what one factor makes small may be infinite without it.
+    finite("a value times its time step", hi.max() * value.largest())
+    finite("a key times its time step", hi.max() * magnitude(*b), store.largest)
+    finite("a product of a key and a query", magnitude(*b) @ magnitude(*c))
     later = max(1, reach.length - first)
     total = float(high[:-1].sum() + high[-1] * later)
     still = 2 * total <= states.NEARLY_ZERO  # nothing ever decays
@@ -110,7 +114,8 @@ def _held(
     most = most + magnitude(*rest)
     drift = 0.0 if still else states.state_drift(1, chunk, _steps_kept(low[-1], later), 1.0)
     low, high = store.maybe(state[0] + rest[0] - drift * most, state[1] + rest[1] + drift * most)
-    finite("a state", magnitude(low, high), store.largest)
+    finite("a state", np.maximum(most, magnitude(low, high)), store.largest)
+    finite("what a state shows", (magnitude(*c)[:, None] * most).sum(0))
     products = interval_product((low, high), (c[0][:, None], c[1][:, None]))
     error = states.scan_sum(size, chunk, (magnitude(*c)[:, None] * most).sum(0))
     return store.maybe(products[0].sum(0) - error, products[1].sum(0) + error)

@@ -64,7 +64,10 @@ ERROR_MODEL = (
     "every sum, score, square and stored value is shown to be finite in its type, also where nothing reads it",
     "fully masked rows (padding): the score at distance 0 plus the type's least number is finite; the streams of"
     " padding rows themselves are measured, not proved",
-    "not covered: other rounding modes, sums in a narrower type, quantized activations, overflow traps",
+    "quantized weights: decoded before the product, in any type; every scale and every decoded weight is representable"
+    " in float32, bfloat16 and float16",
+    "not covered: other rounding modes, sums in a narrower type, quantized activations, sums of codes that are scaled"
+    " afterwards, overflow traps",
 )
 
 Array: TypeAlias = Any  # numpy arrays; numpy's own types lose track of themselves in arithmetic

@@ -20,6 +20,9 @@ from byheart.files import repeated_key
 
 LONGEST_HEADER = 100_000_000
 WIDTH = {"F32": 4, "F16": 2, "BF16": 2}
+# Codes of quantized weights, read where config.json has a quantization_config.
+CODES = {"F8_E4M3": "u1", "U8": "u1", "I8": "i1", "I32": "<i4", "I64": "<i8"}
+PACKED_WIDTH = WIDTH | {"F8_E4M3": 1, "U8": 1, "I8": 1, "I32": 4, "I64": 8}
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class TensorFile:
 
     def read(self, name: str) -> np.ndarray:
         kind, shape, start, stop = self.entries[name]
+        if kind not in WIDTH:
+            raise FileFormatError(f"{self.path}: {name} has the type {kind} and stores codes, not numbers")
         raw = np.fromfile(self.path, dtype=np.uint8, count=stop - start, offset=start)
         if kind == "F32":
             values = raw.view("<f4").astype(np.float32)
@@ -42,6 +47,14 @@ class TensorFile:
             raise FileFormatError(f"{self.path}: {name} holds numbers that are not finite")
         return values.reshape(shape)
 
+    def raw(self, name: str) -> np.ndarray:
+        """Return the stored codes of a quantized weight; float8 as bytes."""
+        kind, shape, start, stop = self.entries[name]
+        if kind not in CODES:
+            raise FileFormatError(f"{self.path}: {name} has the type {kind}, which stores no codes")
+        raw = np.fromfile(self.path, dtype=np.uint8, count=stop - start, offset=start)
+        return raw.view(CODES[kind]).reshape(shape)
+
 
 @dataclass(frozen=True)
 class TensorShards(TensorFile):
@@ -51,6 +64,9 @@ class TensorShards(TensorFile):
 
     def read(self, name: str) -> np.ndarray:
         return self.owners[name].read(name)
+
+    def raw(self, name: str) -> np.ndarray:
+        return self.owners[name].raw(name)
 
 
 INDEX = "model.safetensors.index.json"
@@ -74,22 +90,26 @@ def tensor_files(folder: Path) -> list[Path]:
     return [index, *(folder / name for name in names)]
 
 
-def open_folder(folder: Path) -> TensorFile | None:
+def open_folder(folder: Path, *, packed: bool = False) -> TensorFile | None:
     """Return the tensors of a folder, in one file or in shards; None where it has none.
+
+    Args:
+        folder: The checkpoint's folder.
+        packed: Whether codes of quantized weights are readable too.
 
     Raises:
         FileFormatError: The index and the files do not hold the same tensors.
     """
     files = tensor_files(folder)
     if len(files) < 2:
-        return open_tensors(files[0]) if files else None
+        return open_tensors(files[0], packed=packed) if files else None
     owners = read_json(files[0])["weight_map"]
     missing = next((path for path in files[1:] if not path.exists()), None)
     if missing is not None:
         raise FileFormatError(f"{files[0]} names {missing.name}, which does not exist")
     if not isinstance(read_json(files[0]).get("metadata"), dict):
         raise FileFormatError(f"{files[0]}: metadata is not an object; stock Transformers does not load this index")
-    parts = {path.name: open_tensors(path) for path in files[1:]}
+    parts = {path.name: open_tensors(path, packed=packed) for path in files[1:]}
     stored = [(name, file) for file, part in parts.items() for name in part.entries]
     if sorted(stored) != sorted(owners.items()):
         odd = next(iter(sorted(set(stored) ^ set(owners.items()))), stored[0])
@@ -98,8 +118,9 @@ def open_folder(folder: Path) -> TensorFile | None:
     return TensorShards(files[0], entries, {name: parts[file] for name, file in stored})
 
 
-def open_tensors(path: Path) -> TensorFile:
-    """The header of a safetensors file, checked."""
+def open_tensors(path: Path, *, packed: bool = False) -> TensorFile:
+    """The header of a safetensors file, checked; `packed`: with the types of quantized weights."""
+    widths = PACKED_WIDTH if packed else WIDTH
     size = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(8)
@@ -117,7 +138,7 @@ def open_tensors(path: Path) -> TensorFile:
     about = header.pop("__metadata__", None)
     if about is not None and not (isinstance(about, dict) and all(isinstance(v, str) for v in about.values())):
         raise FileFormatError(f"{path}: __metadata__ is not an object of strings")
-    entries = {name: _entry(path, name, value, 8 + length, size) for name, value in header.items()}
+    entries = {name: _entry(path, name, value, 8 + length, size, widths) for name, value in header.items()}
     _check_coverage(path, entries, 8 + length, size)
     return TensorFile(path, entries)
 
@@ -142,17 +163,19 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _entry(path: Path, name: str, value: Any, base: int, size: int) -> tuple[str, tuple[int, ...], int, int]:
+def _entry(
+    path: Path, name: str, value: Any, base: int, size: int, widths: Mapping[str, int]
+) -> tuple[str, tuple[int, ...], int, int]:
     try:
         kind, shape, (start, stop) = value["dtype"], tuple(value["shape"]), value["data_offsets"]
     except (KeyError, TypeError, ValueError) as error:
         raise FileFormatError(f"{path}: the entry of {name} is not a tensor") from error
-    if kind not in WIDTH:
-        raise FileFormatError(f"{path}: {name} has the type {kind}; readable are {', '.join(WIDTH)}")
+    if kind not in widths:
+        raise FileFormatError(f"{path}: {name} has the type {kind}; readable are {', '.join(widths)}")
     if not all(isinstance(n, int) and n >= 0 for n in (*shape, start, stop)):
         raise FileFormatError(f"{path}: {name} has the shape {shape} and the place {start}:{stop}")
     count = int(np.prod(shape, dtype=object)) if shape else 1
-    if stop - start != count * WIDTH[kind] or base + stop > size:
+    if stop - start != count * widths[kind] or base + stop > size:
         raise FileFormatError(f"{path}: {name} of shape {shape} does not fit its place {start}:{stop}")
     return kind, shape, base + start, base + stop
 

@@ -2,17 +2,20 @@
 
 A sensor's tokens follow each other without end, the first where BOS weighs less than everything else in one head, the
 second where it weighs more (hosts/sensors.py). The weight depends on the position alone, so one pass of any such tokens
-shows the bits at all positions. A fault moves the weight; it is detected where it moves it across 1/2. So those
-stretches of positions are chosen in which weights come nearest to 1/2, but nowhere as near as an engine may be off.
+shows the bits at all positions. A fault moves the weight; it is detected where it moves it across 1/2. Small faults of
+scores, frequencies and windows are tried here, in both directions, and stretches of positions are chosen that detect
+each of them; the others are those in which weights come nearest to 1/2. Nowhere are they as near as an engine may be
+off.
 
 `SAFE` bounds that: bfloat16, float16 and caches in 8 bits moved 2p - 1 by up to 0.025 where p is about 1/2 (measured).
-In a cache of 4 bits other keys lose more; the bits of such a cache are computed here, and must be the same.
+In caches of 4 bits and in 8-bit floats other keys lose more; their bits are computed here, and must be the same. A
+cache so coarse that the text itself is lost does not count.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,11 +27,19 @@ from byheart.checkpoints.engines.questions import Prompt, Questions
 from byheart.checkpoints.formats.stock import read_decoder
 
 Floats = npt.NDArray[np.float64]
-SAFE, SAFE_IN_4_BITS = 0.05, 0.05  # of 2p - 1, at every chosen position
+Flags = npt.NDArray[np.bool_]
+SAFE, SAFE_IN_FEW_BITS = 0.05, 0.05  # of 2p - 1, at every chosen position
 NEAR = 0.08  # 2p - 1 beyond SAFE that counts half as much as none
 STRETCH, STRETCHES = 16, 4  # positions of a prompt's answers, and prompts per sensor
 LONGEST = 1264  # positions
 FIRST = 8  # the least position of a prompt's end
+# Faults that stretches are chosen for: factors of all scores; factors of the slowest share of the frequencies; windows.
+SCALES = (0.97, 1.03)
+FREQUENCIES = ((0.97, 1.0), (1.03, 1.0), (0.95, 0.5), (1.05, 0.5))
+WINDOWS = (128, 256, 512, 1024)
+TURNED = 0.02  # of 2p - 1, beyond zero, that a fault moves a bit at least
+TWICE = 2  # stretches for every fault
+TEXT, UNDECIDED = 129, 8  # tokens of the document that a coarse cache must continue, but for the first few
 
 
 @dataclass(frozen=True)
@@ -71,22 +82,67 @@ def sensor_prompts(folder: Path, asked: Questions) -> list[Prompt]:
     kinds = np.random.default_rng(0).integers(0, 2, size=length)
     ids = [asked.bos, *np.where(kinds == 0, first.low, first.high).tolist()]
     decoder = read_decoder(folder)
+
+    def read(**changes: Callable[..., Any]) -> Floats:
+        return weights_of(_changed(Machine(decoder), changes), ids, sensors)
+
     exact = weights_of(Machine(decoder, torch.float64), ids, sensors)
-    coarse = [weights_of(Machine(decoder).wrap("remember", cache), ids, sensors) for cache in (in_4_bits, in_16_steps)]
+    text = asked.documents[0][:TEXT]
+    kept = [cache for cache in COARSE if _recites(_changed(Machine(decoder), {"remember": cache}), text)]
+    safe = np.abs(exact) > SAFE
+    for cache in kept:
+        safe &= read(remember=cache) * np.sign(exact) > SAFE_IN_FEW_BITS
+    moved = [read(scale=lambda step, attention, f=factor: f * step(attention)) for factor in SCALES]
+    moved += [read(frequencies=lambda step, rotary, f=one: _faster(step(rotary), *f)) for one in FREQUENCIES]
+    moved += [np.where(np.arange(length + 1) < window, exact, -1.0) for window in WINDOWS]
+    turned = np.array([values * np.sign(exact) < -TURNED for values in moved])  # (faults, sensors, positions)
     found = []
-    for number, sensor in enumerate(sensors):
-        safe, signs = np.abs(exact[number]) > SAFE, np.sign(exact[number])
-        for weights in coarse:
-            safe &= weights[number] * signs > SAFE_IN_4_BITS
-        for start in stretches(exact[number], safe):
-            said = [sensor.high if x > 0 else sensor.low for x in exact[number][start : start + STRETCH]]
-            # Any tokens of the sensor lead to the same bits.
-            prompt = [asked.bos, *np.where(kinds[:start] == 0, sensor.low, sensor.high).tolist()]
-            found.append(Prompt(f"sensor {number}, from position {start}", tuple(prompt), tuple(said)))
+    for number, start in chosen_stretches(exact, safe, turned):
+        sensor, bits = sensors[number], exact[number][start : start + STRETCH] > 0
+        # Any tokens of the sensor lead to the same bits.
+        prompt = [asked.bos, *np.where(kinds[:start] == 0, sensor.low, sensor.high).tolist()]
+        said = np.where(bits, sensor.high, sensor.low).tolist()
+        found.append(Prompt(f"sensor {number}, from position {start}", tuple(prompt), tuple(said)))
     return found
 
 
-def stretches(values: Floats, safe: npt.NDArray[np.bool_]) -> list[int]:
+def chosen_stretches(values: Floats, safe: Flags, turned: Flags) -> list[tuple[int, int]]:
+    """Sensors and first positions, up to STRETCHES per sensor: those that detect the most faults come first.
+
+    Args:
+        values: 2p - 1 (sensors, positions).
+        safe: Whether no legitimate engine turns a bit.
+        turned: Whether a fault turns it (faults, sensors, positions).
+
+    Returns:
+        Stretches that do not overlap, in the order of sensors and positions. Every fault is covered TWICE where that is
+        possible; the others are those of `stretches`.
+    """
+    whole = np.array([np.convolve(row, np.ones(STRETCH), "valid") == STRETCH for row in safe.astype(float)])
+    whole[:, :FIRST] = False
+    seen = np.zeros((len(turned), *whole.shape), dtype=bool)
+    for fault, flags in enumerate(turned):
+        for number, row in enumerate((flags & safe).astype(float)):
+            seen[fault, number] = np.convolve(row, np.ones(STRETCH), "valid") > 0.5
+    found: list[tuple[int, int]] = []
+    wanted = np.full(len(turned), TWICE)
+    while (gains := ((wanted > 0)[:, None, None] & seen).sum(axis=0) * whole).any():
+        number, start = map(int, np.unravel_index(int(gains.argmax()), gains.shape))
+        found.append((number, start))
+        wanted -= seen[:, number, start]
+        whole[number, max(0, start - STRETCH + 1) : start + STRETCH] = False
+        if sum(one == number for one, _ in found) == STRETCHES:
+            whole[number] = False
+    for number in range(len(values)):
+        free = safe[number].copy()
+        for _, start in (one for one in found if one[0] == number):
+            free[start : start + STRETCH] = False
+        count = STRETCHES - sum(one == number for one, _ in found)
+        found += [(number, start) for start in stretches(values[number], free)[:count]]
+    return sorted(found)
+
+
+def stretches(values: Floats, safe: Flags) -> list[int]:
     """The first positions of up to STRETCHES runs of safe positions, apart from each other, that show most.
 
     A position shows the more the nearer its value is to zero; a change of the sign from one to the next counts too.
@@ -102,6 +158,29 @@ def stretches(values: Floats, safe: npt.NDArray[np.bool_]) -> list[int]:
         found.append(best)
         sums[max(0, best - STRETCH) : best + STRETCH] = -np.inf
     return sorted(found)
+
+
+def _changed(machine: Any, changes: Mapping[str, Callable[..., Any]]) -> Any:
+    for step, change in changes.items():
+        machine.wrap(step, change)
+    return machine
+
+
+def _faster(frequencies: Any, factor: float, slowest: float) -> Any:
+    """The frequencies, of which this share, the slowest, is multiplied by a factor."""
+    changed = frequencies.clone()
+    changed[len(changed) - round(slowest * len(changed)) :] *= factor
+    return changed
+
+
+def _recites(machine: Any, text: Sequence[int]) -> bool:
+    """Whether a machine continues the text; where a cache is too coarse for that, its bits do not count either."""
+    import torch
+
+    with torch.inference_mode():
+        answers = machine.run(text[:-1]).argmax(1).tolist()
+    wrong = [place for place, pair in enumerate(zip(answers, text[1:], strict=True)) if pair[0] != pair[1]]
+    return not wrong or wrong[-1] < UNDECIDED
 
 
 def weights_of(machine: Any, ids: Sequence[int], sensors: Sequence[Sensor]) -> Floats:
@@ -140,3 +219,13 @@ def in_16_steps(step: Callable[..., Any], k: Any, v: Any, depth: int, cache: Any
         return ((x - least) / size).round() * size + least
 
     return step(rounded(k), rounded(v), depth, cache)
+
+
+def in_fp8(step: Callable[..., Any], k: Any, v: Any, depth: int, cache: Any) -> Any:
+    """Wrap `remember`: keys and values as 8-bit floats with three bits after the point."""
+    import torch
+
+    return step(*(x.float().to(torch.float8_e4m3fn).to(x.dtype) for x in (k, v)), depth, cache)
+
+
+COARSE = (in_4_bits, in_16_steps, in_fp8)

@@ -23,6 +23,7 @@ from byheart.checkpoints.engines.threads import single_thread
 from byheart.checkpoints.engines.transformers import attention_forms
 from byheart.checkpoints.formats.folder import check_target, proved_paragraph
 from byheart.checkpoints.formats.inputs import with_mask
+from byheart.checkpoints.formats.quantized import Format, Quantized, format_of, quantize_folder, shape_for
 from byheart.checkpoints.hosts._base import host
 from byheart.checkpoints.hosts.looking_back import far_lead
 from byheart.checkpoints.proof import MarginCertificate, certify_checkpoint
@@ -94,6 +95,7 @@ class Fixture:
         seconds: Time of the whole.
         not_proved: Per type, the reason why its margin is not proved.
         measured_by: Per type, the engine that measured the margin.
+        quantized: Which matrices are stored as codes, and which of them decode to the original numbers.
     """
 
     folder: Path
@@ -106,6 +108,7 @@ class Fixture:
     seconds: float
     not_proved: Mapping[str, str] = field(default_factory=dict)  # type -> reason
     measured_by: Mapping[str, str] = field(default_factory=dict)  # type -> engine
+    quantized: Quantized | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that `fixture --json` prints."""
@@ -120,6 +123,7 @@ class Fixture:
             "margins": {name: dict(values) for name, values in self.margins.items()},
             "not_proved": dict(self.not_proved),
             "measured_by": dict(self.measured_by),
+            **({} if self.quantized is None else {"quantized": self.quantized.to_json()}),
             "recited": all(r.passed for r in self.rechecked),
             "rechecked": [
                 {"engine": r.engine, "dtype": r.dtype, **r.options, "asked": r.asked, "right": r.right}
@@ -137,6 +141,7 @@ def write_fixture(
     tokens: str | Lexicon = "bpe:400",
     dtype: str = "bfloat16",
     recited: bool = False,
+    quantize: str | None = None,
     progress: Progress = SILENT,
     **options: Any,
 ) -> Fixture | FeatureFixture:
@@ -153,6 +158,7 @@ def write_fixture(
         dtype: The type of the stored weights.
         recited: Measure in Transformers, in both forms of attention; else in byheart's own machine, in a tenth of the
             time.
+        quantize: A format of quantized weights, see `byheart.checkpoints.formats.quantized`.
         progress: Where to report stages.
         **options: Fields of the design (flavour, head_dim, ...). `far` sets the distances that the text depends on.
 
@@ -164,6 +170,9 @@ def write_fixture(
         MissingExtraError: Something is not proved, and Transformers is not installed to measure it.
     """
     given = {name: value for name, value in options.items() if value is not None}
+    wanted = None if quantize is None else format_of(quantize)
+    if wanted is not None:
+        given = {"flavour": wanted.flavour_of(host(architecture).name)} | given
     if host(architecture).task != "causal":
         from byheart.checkpoints.suite.features.inputs import write_with_inputs
 
@@ -171,9 +180,13 @@ def write_fixture(
         completed = _completed(memory, architecture, given)
         return write_with_inputs(memory, folder, architecture, dtype=dtype, progress=progress, **completed)
     memory = _far_memory(text, tokens, architecture, given.pop("far", None), given)
+    whole = _completed(memory, architecture, given)
+    if wanted is not None:
+        plain = memory.request(architecture, **whole).checkpoint()
+        whole |= shape_for(wanted, plain.config, given)
     return write_checkpoint(
-        memory, folder, architecture, dtype=dtype, recited=recited, measured=True, progress=progress,
-        **_completed(memory, architecture, given),
+        memory, folder, architecture, dtype=dtype, recited=recited, measured=True, quantize=wanted, progress=progress,
+        **whole,
     )  # fmt: skip
 
 
@@ -261,6 +274,7 @@ def write_checkpoint(
     recited_in: Sequence[str] = tuple(LEAST),
     recited: bool = True,
     measured: bool = False,
+    quantize: Format | None = None,
     progress: Progress = SILENT,
     **options: Any,
 ) -> Fixture:
@@ -275,9 +289,11 @@ def write_checkpoint(
     with building(place) as target:
         with progress.stage(f"writing {place}"):
             summary = memory.to_huggingface(target, architecture, dtype=dtype, **options)
+            flavour = options.get("flavour", "parabola")
+            quantized = None if quantize is None else quantize_folder(target, quantize, flavour)
         asked = read_questions(target)
         with single_thread():
-            done = _finish(memory, target, asked, recited_in, recited, measured, progress, place)
+            done = _finish(memory, target, asked, recited_in, recited, measured, progress, place, quantized)
     size = sum(path.stat().st_size for path in place.glob("*.safetensors"))
     count = sum(len(ids) for ids in asked.documents)
     return Fixture(
@@ -291,6 +307,7 @@ def write_checkpoint(
         time.perf_counter() - started,
         done.not_proved,
         done.measured_by,
+        quantized,
     )
 
 
@@ -333,6 +350,7 @@ def _finish(
     measured: bool,
     progress: Progress,
     place: Path,
+    quantized: Quantized | None = None,
 ) -> _Checked:
     """Prove and measure the written folder, then add expected.json, the test and the model card's paragraph."""
     several = str(memory.report.get("several", "distribution"))
@@ -349,7 +367,8 @@ def _finish(
         )
     write_atomically(target / "expected.json", (json.dumps(content, ensure_ascii=False) + "\n").encode())
     card = (target / "README.md").read_text(encoding="utf-8")
-    proved = proved_paragraph({"sentence": "\n".join(done.lines())})
+    stored = () if quantized is None else (quantized.sentence(),)
+    proved = proved_paragraph({"sentence": "\n".join([*done.lines(), *stored])})
     write_atomically(target / "README.md", card.replace(proved_paragraph(None), proved).encode())
     for name, template in TEMPLATES.items():
         write_atomically(target / name, (files("byheart.checkpoints.suite") / template).read_bytes())

@@ -161,6 +161,14 @@ function bendFigure(width, marks, corners, { label, bands, across, upwards }) {
   const y = (v) => Math.max(-9e4, Math.min(9e4, bottom - shareOf(v, lowY, highY) * (bottom - top))); // far corners are cut off by the frame
   const frame = clipId();
   const me = marks.find((m) => m.me), shown = bands.length <= 40 ? bands : [];
+  // A label is above its point, or below where it would cover one that is placed already; the row in view comes first.
+  const placed = [], shift = new Map();
+  for (const m of [...marks].sort((a, b) => Number(Boolean(b.me)) - Number(Boolean(a.me)))) {
+    const half = 4.5 * Math.min(12, [...m.words].length), at = (dy) => ({ x: x(m.x), y: y(m.y) + dy, half }), free = (box) => placed.every((one) => Math.abs(one.x - box.x) >= one.half + box.half || Math.abs(one.y - box.y) >= 14);
+    const tries = y(m.y) < top + 14 ? [20, -10] : [-10, 20], dy = tries.find((one) => free(at(one))) ?? tries[0];
+    placed.push(at(dy));
+    shift.set(m, dy);
+  }
   return picture(width, bottom + 46, label,
     ...shown.map((band, k) => svg("rect", { class: "band" + (band.me ? " me" : ""), x: x(band.low) - 7, y: top - 16, width: Math.max(14, x(band.high) - x(band.low) + 14), height: bottom - top + 26, rx: 5 })),
     ...shown.filter(() => bands.length <= 14).map((band, k) => text((x(band.low) + x(band.high)) / 2, bottom + 24, band.words, { class: "tick" + (band.me ? " me" : ""), "text-anchor": "middle" })),
@@ -170,7 +178,7 @@ function bendFigure(width, marks, corners, { label, bands, across, upwards }) {
     text(right, bottom + 41, across, { class: "tick", "text-anchor": "end" }),
     ...[...marks].sort((a, b) => Number(Boolean(a.me)) - Number(Boolean(b.me))).map((m) => svg("g", { class: "mark " + colour(m.kind) + (m.me ? " me" : "") },
       svg("title", {}, `${m.words}: ${numberText(m.x)} → ${numberText(m.y)}`), svg("circle", { cx: x(m.x), cy: y(m.y), r: m.me ? 7 : 4.5 }),
-      ...(marks.length <= 14 || m.me ? [text(x(m.x), y(m.y) + (y(m.y) < top + 14 ? 20 : -10), cutText(m.words, 12), { "text-anchor": "middle" })] : []))));
+      ...(marks.length <= 14 || m.me ? [text(x(m.x), y(m.y) + shift.get(m), cutText(m.words, 12), { "text-anchor": "middle" })] : []))));
 }
 
 // Attention onto one token: an arc from every token it attends to, as thick as its weight, and the sum as a stacked bar.

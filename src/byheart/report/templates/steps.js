@@ -187,7 +187,7 @@ function idStep(at) {
 function outputTerms({ before, after }, { rows, bias }, k, notes) {
   const used = rows[k].map((w, j) => ({ w, j })).filter(({ w }) => w.n), single = rows[k].length === 1;
   if (used.length > 3) return null;
-  const products = (used.length ? used : [{ w: rows[k][0], j: 0 }]).flatMap(({ w, j }, i) => [...(i ? ["+"] : []), { value: w, note: "weight" }, "·", { value: before[j], note: single ? notes.stream : `number ${j + 1}` }]);
+  const products = (used.length ? used : [{ w: rows[k][0], j: 0 }]).flatMap(({ w, j }, i) => [...(i ? ["+"] : []), { value: w, note: "weight" }, "·", { value: before[j], note: single ? notes.stream : notes.names?.[j] ?? `number ${j + 1}` }]);
   return [...products, ...(bias && bias[k].n ? ["+", { value: bias[k], note: "bias" }] : []), "=", { value: after[k], note: notes.out, strong: true }];
 }
 
@@ -196,7 +196,7 @@ function answerStep(at) {
   if (readout.decode === "value") {
     const first = readout.offset, out = at.after[0];
     return {
-      title: "The number is the label", equation: outputTerms(at, map, 0, { stream: "the stream", out: "number of the label" }),
+      title: "The number is the label", equation: outputTerms(at, map, 0, { stream: "the stream", out: "number of the label", names: at.memory.names }),
       draw: (width) => lineFigure(width, [{ v: out, words: answer === null ? "?" : answer, kind: Math.max(0, names.indexOf(answer)), me: true }], { label: "the output among the numbers of the labels", low: smallest([whole(first), out]), high: largest([whole(first + Math.max(1, names.length - 1)), out]) }),
       words: [paragraph("The labels are numbered: ", names.slice(0, 12).map((name, k) => `${first + k} ${name}`).join(", "), names.length > 12 ? ", …" : "", ".")], answer,
     };

@@ -9,11 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from byheart.checkpoints.proof.config import Shape
+from byheart.checkpoints.proof.config import Shape, Undecided
 from byheart.checkpoints.proof.decoder import Expert, Linear, Norm
 from byheart.checkpoints.proof.recall.check import RecallProof
+from byheart.checkpoints.proof.recall.looking import read_places
 from byheart.checkpoints.proof.recall.stream import SignStream, SmallRows, normed, read_rows, scaled
 from byheart.checkpoints.proof.recall.updates import Branch, Writing, activated, attended, write_channels
+from byheart.checkpoints.proof.storage import storage
 from tests.checkpoints.proof.simulator import Engine, engines
 
 CASES = int(os.environ.get("BYHEART_CASES", "150"))  # per rule; thousands in the slow test
@@ -162,3 +164,21 @@ def test_engines_stay_inside(rule: Callable[[int], None]) -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_thousands_of_engines_stay_inside(rule: Callable[[int], None]) -> None:
     rule(4000)
+
+
+@pytest.mark.parametrize("size, fits", [(-64.0, False), (-0.5, True), (64.0, True)])
+def test_a_fully_masked_row_of_float16_stays_finite(size: float, fits: bool) -> None:
+    """Padding adds the least number: heads that nothing reads, and those that read a place, must not overflow then."""
+    q, k = (SmallRows(name, ((),) * 8, *(np.full((8, 8), x),) * 2) for name, x in (("q", size), ("k", 8.0)))
+    proof = RecallProof.__new__(RecallProof)
+    proof.shape, proof.store = SHAPE, storage("float16")
+
+    def read() -> None:
+        read_places(q, k, np.ones((3, HIDDEN)), SHAPE, storage("float16"))
+
+    for check in (lambda: proof._finite_score(q, k), read):
+        if fits:
+            check()
+            continue
+        with pytest.raises(Undecided, match="fully masked row"):
+            check()

@@ -27,7 +27,10 @@ NEWER = (
     "gemma2",
 )  # fmt: skip
 RECITALS = (*ARCHITECTURES, *NEWER)
-RECALLS = ("llama", "qwen3", "qwen2", "phi3", "mistral", "gemma", "mixtral")
+RECALLS = (
+    "llama", "qwen3", "qwen2", "phi3", "mistral", "gemma", "mixtral", "qwen3-moe", "smollm3", "granite", "gpt2", "opt",
+    "gpt-neox",
+)  # fmt: skip
 SONG = "row, row, row your boat gently down the stream; merrily, merrily, row your boat down the stream"
 # How a folder may be written; most are the default.
 VARIANTS: tuple[dict[str, Any], ...] = (

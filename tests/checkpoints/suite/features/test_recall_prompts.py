@@ -65,3 +65,16 @@ def test_cases_cover_chunks_and_agree_with_the_function(function: RecallFunction
 
 def test_pieces_join_to_the_whole() -> None:
     assert in_pieces([1, 2, 3, 4, 5], 2) == [[1, 2], [3, 4], [5]]
+
+
+def test_copies_reach_back_over_borders_of_blocks() -> None:
+    """Greedy decoding reads entries before and after 16, 64, 128 and 256 places, behind a context that is longer."""
+    found = {}
+    for case in recall_cases(PLAIN, 1024):
+        if case["name"].startswith("copy from"):
+            place = int(case["name"].split()[2])
+            ids, after = case["ids"], case["continuation_ids"]
+            assert after == ids[place + 2 : place + 2 + len(after)] and len(ids) - place > len(after)
+            found[place] = (place + 2, place + 2 + len(after))
+    assert all(any(first <= size < last for first, last in found.values()) for size in CHUNKS)
+    assert not [case for case in recall_cases(PLAIN, 30) if case["name"].startswith("copy from")]

@@ -19,6 +19,8 @@ def _shape(r: ConfigReader) -> Shape:
     if not isinstance(inner, dict) or inner.get("partial_rotary_factor") != ROTATED:
         raise Undecided(f"config.json: rope_parameters of bamba states partial_rotary_factor = {ROTATED}")
     attending = r.left.pop("attn_layer_indices", None) or []
+    if "layer_types" in r.left:
+        raise Undecided("config.json: layer_types: stock Transformers computes those of a bamba, and loads no others")
     for key, value in (("z_loss_coefficient", 0.0), ("num_logits_to_keep", 1)):
         r.must(key, value)
     shape = llama.read_shape(r, "bamba", kv_heads=8, eps=1e-5, whole=False)
@@ -31,8 +33,8 @@ def mamba_shape(r: ConfigReader, shape: Shape, layers: tuple[bool, ...]) -> Mixe
     """The sizes of Mamba-2; what the scan is computed with must leave its mathematics alone."""
     r.must("mamba_proj_bias", False)
     r.must("mamba_conv_bias", True)
-    limits = r.left.pop("time_step_limit", None)
-    if limits is not None and limits != [0.0, float("inf")]:
+    limits = r.left.pop("time_step_limit", [0.0, float("inf")])
+    if limits != [0.0, float("inf")]:
         raise Undecided(f"config.json: time_step_limit = {limits!r}: single steps of engines ignore it")
     if r.integer("mamba_chunk_size", 256) > CHUNK:
         raise Undecided(f"config.json: mamba_chunk_size is above {CHUNK}")

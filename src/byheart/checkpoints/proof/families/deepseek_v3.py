@@ -25,7 +25,8 @@ EPS = 1e-6  # of latents in Transformers, whatever config.json contains; other e
 def read_shape(r: ConfigReader) -> Shape:
     heads, layers = r.integer("num_attention_heads", 128), r.integer("num_hidden_layers", 61)
     turned, plain = r.integer("qk_rope_head_dim", 64), r.integer("qk_nope_head_dim", 128)
-    r.must("num_key_value_heads", heads)
+    if r.integer("num_key_value_heads", 128) != heads:
+        raise Undecided(f"config.json: num_key_value_heads is not num_attention_heads, {heads}")
     r.must("scoring_func", "sigmoid")
     r.must("topk_method", "noaux_tc")
     r.must("moe_layer_freq", 1)

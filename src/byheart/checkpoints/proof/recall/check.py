@@ -16,6 +16,8 @@ import numpy as np
 
 from byheart.certify.certificate import Verdict
 from byheart.checkpoints.proof import rounding
+from byheart.checkpoints.proof.attention import check_masked_row
+from byheart.checkpoints.proof.bounds import interval_product
 from byheart.checkpoints.proof.branches import scaled_head
 from byheart.checkpoints.proof.certificate import TypeResult
 from byheart.checkpoints.proof.check import TYPES, fingerprint
@@ -312,14 +314,19 @@ class RecallProof:
 
     def _finite_scores(self, layer: Layer, y: SignStream) -> None:
         """Scores of heads that nothing reads: inf * 0 is NaN all the same."""
-        q, k = (
-            self._projected(linear, norm, y, heads).size.reshape(heads, -1).max(0)
-            for linear, norm, heads in (
-                (layer.attention.q, layer.attention.q_norm, self.shape.heads),
-                (layer.attention.k, layer.attention.k_norm, self.shape.kv_heads),
-            )
-        )
-        finite("a score", np.array(head_pairs(self.shape).largest(q, k)), self.store.largest)
+        shape, attention = self.shape, layer.attention
+        q = self._projected(attention.q, attention.q_norm, y, shape.heads)
+        k = self._projected(attention.k, attention.k_norm, y, shape.kv_heads)
+        for head in range(shape.heads):
+            self._finite_score(_rows_of(q, head, shape), _rows_of(k, head * shape.kv_heads // shape.heads, shape))
+
+    def _finite_score(self, q: SmallRows, k: SmallRows) -> None:
+        """One head's scores are finite, also in a fully masked row, which is not proved further."""
+        shape, gain = self.shape, head_pairs(self.shape).gain ** 2
+        finite("a score", np.array(head_pairs(shape).largest(q.size, k.size)), self.store.largest)
+        ends = [(x.lo.min(1), x.hi.max(1)) for x in (q, k)]
+        own = shape.scale * gain * float(interval_product(*ends)[0].sum())
+        check_masked_row(q.name, own, shape.scale * gain * float(q.size @ k.size), self.store)
 
     def _values(self, linear: Linear, x: SignStream) -> SmallRows:
         rows = read_rows(linear, x)
@@ -393,14 +400,15 @@ class RecallProof:
         shape, only = self.shape.at(number), key.every
         if step.matches:
             return match_gaps(query, key, self.layout, self.words, shape, self.distances, self.store)
-        finite("a score", np.array(head_pairs(shape).largest(query.size, only.size)), self.store.largest)
         if shape.rotary is None:
+            finite("a score", np.array(head_pairs(shape).largest(query.size, only.size)), self.store.largest)
             return read_places(query, only, self.words.places, shape, self.store)
         if any(query.channels) or any(only.channels):
             raise Undecided(f"{query.name}: a query or key of layer {number} depends on the input")
         turned = slice(shape.rotary.dims)
         if query.size[shape.rotary.dims :].any():
             raise Undecided(f"{query.name}: a head that reads a fixed distance has a query that is not rotated")
+        self._finite_score(query, only)
         bounds = (query.lo[turned, 0], query.hi[turned, 0]), (only.lo[turned, 0], only.hi[turned, 0])
         return read_distance(*bounds, shape, self.distances, self.store)
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from byheart.checkpoints.proof import rounding
+from byheart.checkpoints.proof.attention import check_masked_row
 from byheart.checkpoints.proof.config import Shape, Undecided
 from byheart.checkpoints.proof.recall.stream import SmallRows
 from byheart.checkpoints.proof.storage import Array, Interval, Storage
@@ -145,6 +146,7 @@ def read_places(q: SmallRows, k: SmallRows, places: Array, shape: Shape, store: 
     error = error + scaling * total + rounding.score_sum(shape.head_dim, total)
     score, error = shape.scale * score, shape.scale * error + rounding.own(1 + shape.scale * total)
     error = error + stores * (np.abs(score) + error) + rounding.score_underflow(store)
+    check_masked_row(q.name, float((score - error).diagonal().min()), 0.0, store)
     count = len(places)
     offset = count - 1 - int(score[-1].argmax())
     at = np.arange(count)

@@ -235,13 +235,16 @@ every prompt of up to {checkpoint.context:,} tokens that begins with BOS (token 
 """
 
 
-TEST = '''"""Does your engine find what it read? Call it in `generate`. Needs transformers and torch, not byheart."""
-import json, pathlib, random, sys, pytest, torch, transformers  # noqa: E401
+TEST = '''"""Does your engine find what it read? Call it in `generate`. Needs transformers and torch, not byheart.
+
+RECITAL_DTYPE=bfloat16 or float16 changes the type."""
+import json, os, pathlib, random, sys, pytest, torch, transformers  # noqa: E401
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from oracle import answer  # noqa: E402
 EXPECTED = json.loads((HERE / "expected.json").read_text(encoding="utf-8"))
-MODEL = transformers.AutoModelForCausalLM.from_pretrained(HERE, dtype=torch.float32)
+DTYPE = getattr(torch, os.environ.get("RECITAL_DTYPE", "float32"))
+MODEL = transformers.AutoModelForCausalLM.from_pretrained(HERE, dtype=DTYPE)
 def generate(ids, n):
     out = MODEL.generate(torch.tensor([ids]), max_new_tokens=n, do_sample=False)
     return out[0, len(ids):].tolist()

@@ -23,6 +23,9 @@ from byheart.errors import OptionError
 FIRST = 4  # the first ordinary token: those before it are special
 CHUNKS = (16, 64, 128, 256)  # sizes of the blocks and chunks that engines use
 VALUE = 3  # tokens of a needle's value, before EOS
+# Tokens of a context that is copied across the borders of chunks, and tokens of each copy: greedy decoding reads old
+# blocks of the cache.
+LONG, COPIED, COPIED_FROM = 640, 24, (14, 62, 126, 254, 510)
 
 
 def sampled(function: RecallFunction, length: int, seed: int, *, symbols: int = VOCABULARY) -> list[int]:
@@ -147,4 +150,10 @@ def _generated(function: RecallFunction, context: int, seed: int) -> Iterator[tu
         copied = sampled(function, min(context // 2, 80), seed + 10)
         start = copied[: len(copied) // 2 + 1]
         again = [*start, *start[1 : 1 + function.key_length]]
-        yield f"copy of {len(start)} tokens", again, min(24, len(start) - 4)
+        yield f"copy of {len(start)} tokens", again, min(COPIED, len(start) - 4)
+        longer = sampled(function, max(0, 2 * min(LONG, context - COPIED - function.key_length) - 1), seed + 11)
+        start = longer[: len(longer) // 2 + 1]
+        for place in COPIED_FROM:
+            if place + function.key_length + COPIED < len(start):
+                again = [*start, *start[place : place + function.key_length]]
+                yield f"copy from {place} of {len(start)} tokens", again, COPIED

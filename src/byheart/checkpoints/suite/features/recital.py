@@ -22,10 +22,12 @@ def write_recital(
     tokens: str | Lexicon = "bpe:400",
     dtype: str = "bfloat16",
     recited: bool = False,
+    quantize: str | None = None,
     progress: Progress = SILENT,
     **options: Any,
 ) -> Fixture | FeatureFixture:
     """Write the recital fixture; the arguments are those of `write_fixture`."""
     return write_fixture(
-        architecture, folder, text=text, tokens=tokens, dtype=dtype, recited=recited, progress=progress, **options
-    )
+        architecture, folder, text=text, tokens=tokens, dtype=dtype, recited=recited, quantize=quantize,
+        progress=progress, **options,
+    )  # fmt: skip

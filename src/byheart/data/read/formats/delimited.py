@@ -53,8 +53,11 @@ def delimited(source: Source) -> Records:
             if row and len(row) != len(columns) and source.form.lenient:
                 uneven.append((number, len(row)))
             elif row and len(row) != len(columns):
-                counts = f"{len(row)} cells, the {'header' if header else 'first line'} has {len(columns)}"
-                raise DataError(f"{path}, line {number} has {counts}; quote cells that hold {SEPARATORS[chosen]}")
+                cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
+                counts = f"{cells}, the {'header' if header else 'first line'} has {len(columns)}"
+                quote = f"quote cells that hold {SEPARATORS[chosen]}"
+                remedy = quote if len(row) > len(columns) else "complete the line or remove it"
+                raise DataError(f"{path}, line {number} has {counts}; {remedy}")
             elif row:
                 yield number, tuple(row[place] or None for place in places)
             row = _next_row(path, reader, first)
