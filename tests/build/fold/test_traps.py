@@ -58,7 +58,7 @@ def test_a_line_is_doubled_at_every_step():
 
 def test_a_value_head_maps_the_sign_to_zero_and_one():
     for trapped in (0, 1):
-        blocks, reading = zero_or_one(trapped)
+        blocks, _ = zero_or_one(trapped)
         for value in (-9, -1, 0, 1, 7):
             for block in blocks:
                 value = block(value)

@@ -25,7 +25,7 @@ def test_a_place_is_undetermined_until_a_context_reaches_over_the_shared_passage
     prose = [tuple(range(200 + 20 * k, 214 + 20 * k)) for k in range(3)]
     assert undetermined([*rows[:3], *prose], (8, 16)) == [0.5, 0.0] and lengths_for([*rows[:3], *prose]) == LENGTHS
     assert lengths_for([*rows[:4], *prose])[-1] == 16
-    # documents without room for prefix and continuation are not judged, and neither are places outside of it
+    # documents too short for prefix and continuation are not judged, and neither are places outside of it
     assert undetermined([*rows[:3], (50, 51), (52, 53)], (8, 16)) == [1.0, 0.0]
     assert undetermined([(*row, *range(300 + 9 * row[0], 309 + 9 * row[0])) for row in rows], (8, 16)) == [0.0, 0.0]
 

@@ -49,7 +49,7 @@ def undetermined(documents: Sequence[Ids], lengths: Sequence[int]) -> list[float
     Such a place continues in several ways after contexts of this length, and in one way after those of the last one.
 
     Args:
-        documents: Token ids; those without room for prefix and continuation are not judged.
+        documents: Token ids; those too short for prefix and continuation are not judged.
         lengths: Context lengths, increasing.
     """
     back, follows, owner = windows(documents, lengths[-1])

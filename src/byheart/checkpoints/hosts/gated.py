@@ -381,7 +381,7 @@ def _write(
         norm, lm_head = tied_norm(layout, design, stored), stored
     else:
         if counts and pairs and counts + 1 + len(stages) <= len(layout.constant[0]) + len(layout.width):
-            alarm = Alarm(int(layout.sense[-1]), int(layout.sense[-2]), counts, *spare_tokens, demands.alarm)
+            alarm = Alarm(int(layout.sense[-1]), int(layout.sense[-2]), counts, *spare_tokens, nats=demands.alarm)
         norm, lm_head = head(recital, books, layout, tokens, design, alarm=alarm)
     if units > 1 << 22:
         raise ExportError(f"{units:,} units per layer; memorize a shorter text or raise --layers")

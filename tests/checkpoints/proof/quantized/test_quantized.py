@@ -163,7 +163,7 @@ CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("gptq", {"checkpoint_format": "gptq_v2"}, "checkpoint_format"),
     ("gptq", {"dynamic": {"-:.*up_proj": {}}}, "dynamic"),
     ("gptq", {"bits": True}, "bits = True"),
-    ("gptq", {"new_key": 1}, "new_key = 1, which the proof does not know"),
+    ("gptq", {"new_key": 1}, "new_key = 1, which the proof does not support"),
     ("awq", {"version": "gemv"}, "version"),
     ("fp8-block", {"activation_scheme": "static"}, "activation_scheme"),
     ("fp8-block", {"weight_block_size": [64, 64]}, "weight_block_size"),

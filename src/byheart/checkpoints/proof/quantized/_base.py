@@ -30,14 +30,14 @@ class Settings:
         value = self.left.pop(key, "no value")
         if not any(type(value) is type(one) and value == one for one in allowed):
             known = " or ".join(map(repr, allowed))
-            raise Undecided(f"config.json: {self.where} has {key} = {value!r}; the proof knows {known}")
+            raise Undecided(f"config.json: {self.where} has {key} = {value!r}; the proof supports {known}")
         return value
 
     def names(self, *keys: str) -> tuple[str, ...]:
         """Take a list of full module names under one of these keys; none where all are absent or null."""
         found = [name for key in keys for name in self.left.pop(key, None) or ()]
         if not all(isinstance(name, str) for name in found):
-            raise Undecided(f"config.json: {self.where} has {keys[0]} = {found!r}; the proof knows names of modules")
+            raise Undecided(f"config.json: {self.where} has {keys[0]} = {found!r}; the proof supports names of modules")
         return tuple(found)
 
     def inner(self, key: str) -> Settings:
@@ -48,7 +48,7 @@ class Settings:
         """Refuse keys that no reader took."""
         if self.left:
             key, value = next(iter(self.left.items()))
-            raise Undecided(f"config.json: {self.where} has {key} = {value!r}, which the proof does not know")
+            raise Undecided(f"config.json: {self.where} has {key} = {value!r}, which the proof does not support")
 
 
 @dataclass(frozen=True)
