@@ -68,7 +68,7 @@ def test_pieces_join_to_the_whole() -> None:
 
 
 def test_copies_reach_back_over_borders_of_blocks() -> None:
-    """Greedy decoding reads entries before and after 16, 64, 128 and 256 places, after a longer context."""
+    """Greedy decoding reads entries before and after 16, 64, 128 and 256 places, after a context that is longer."""
     found = {}
     for case in recall_cases(PLAIN, 1024):
         if case["name"].startswith("copy from"):
