@@ -1,4 +1,4 @@
-"""Where work is done: processes of this machine, threads, this process, a cluster, or any executor that the user has.
+"""Where work is done: processes of this machine, threads, this process, a cluster, or an executor of the caller.
 
 >>> with opened("serial", 1) as executor:
 ...     executor.submit(max, 2, 3).result()

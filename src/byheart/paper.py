@@ -1,4 +1,4 @@
-"""The registry of paper labels: which code makes which statement real.
+"""The registry of paper labels: which code implements which statement.
 
 A builder carries its label as metadata, so names can describe and labels can be looked up:
 

@@ -1,4 +1,4 @@
-"""Progress of long work, reported to whoever listens.
+"""Progress of long work, reported to a terminal, a logger or the caller.
 
 Builders and checkers report stages; the command line draws them, other callers see nothing. A stage is
 interrupted by raising from `advance` (Ctrl-C arrives there as KeyboardInterrupt), so nothing is left half-made.

@@ -1,4 +1,4 @@
-"""Whether a network is a contextual mapping on given sequences: KS25's Definition 4.1, decided by plan it exactly.
+"""Whether a network is a contextual mapping on given sequences: KS25's Definition 4.1, decided by exact evaluation.
 
 A token's context is the token with the multiset of its sequence. The network gives every token a number, its context
 id, and is an (r, δ)-contextual mapping when

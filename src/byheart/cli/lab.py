@@ -1,4 +1,4 @@
-"""byheart lab: train the networks of the papers, see how much they memorize, beside what is constructed and proved."""
+"""byheart lab: train the networks of the papers and measure how much they memorize."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a laboratory run leaves in its folder: tables, pictures and one page. Made from the study, at any time."""
+"""The files of a laboratory run: tables, pictures and one page, built from the study at any time."""
 
 from __future__ import annotations
 

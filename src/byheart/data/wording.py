@@ -1,4 +1,4 @@
-"""How tokens and rows are quoted in messages: short, whatever they are.
+"""How messages quote tokens and rows: shortened, on one line.
 
 >>> quote("a" * 100), quote([1, 2])
 ("'aaaaaaaaaaaaaaaaaaaaaaaa…aaaaaaa'", '[1, 2]')

@@ -1,4 +1,4 @@
-"""Trained sizes beside constructed ones and the bounds: the same data, compiled instead of trained.
+"""Trained sizes beside constructed ones and the bounds: the same data, with computed weights.
 
 The rows of a problem are memorized by byheart's constructions as the networks of KS25 see them: no positions, the read
 token last. Documents are solved instead of trained, by the decoders of Madden et al. and smaller ones, to the gap at

@@ -1,4 +1,4 @@
-"""The contextual mapping of KS25 (Definition 4.1) as a value: what one averaging layer distinguishes about every token.
+"""The contextual mapping of KS25 (Definition 4.1) as a value: the contexts that one averaging layer distinguishes.
 
 A token's context is the token together with the multiset of its sequence. A map gives each context a number, its
 context id, and is called an (r, δ)-contextual mapping when no id is larger than r and ids of different contexts are at
@@ -35,7 +35,7 @@ class ContextualMapping:
     """Ids that `network` gave, in exact arithmetic, to every token of every sequence, with the checker's certificate.
 
     `r` is the largest absolute context id, `delta` the smallest distance between ids of different contexts (None where
-    there is only one context). Both are facts about these sequences, found by plan the network about each of them.
+    there is only one context). Both are facts about these sequences, found by evaluating the network on each of them.
     """
 
     network: Network

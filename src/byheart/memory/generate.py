@@ -1,4 +1,4 @@
-"""Text and logits from a memory: the likeliest continuation, or one drawn from its distributions.
+"""Text and logits from a memory: the likeliest continuation, or a sampled one.
 
 >>> from byheart.memory.documents import memorize_documents
 >>> memory = memorize_documents(["a cat sat", "a dog ran"])

@@ -1,4 +1,4 @@
-"""The input of a label memory: ids in ascending order with their labels, and how their memory is wanted."""
+"""The input of a label memory: ids in ascending order with their labels, and the requested kind of memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Choice = TypeVar("Choice", Objective, Effort)
 
 @dataclass(frozen=True)
 class Job:
-    """Ids in ascending order with their labels, and how their memory is wanted."""
+    """Ids in ascending order with their labels, and the requested kind of memory."""
 
     ids: list[int]
     labels: Ints

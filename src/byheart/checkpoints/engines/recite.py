@@ -1,4 +1,4 @@
-"""Asking an engine everything a folder guarantees, and the result as a value.
+"""Query an engine with every test case of a folder; the result is a value.
 
 Every prefix in one pass, greedy decoding with the cache from the start and from the middle, without the cache, in a
 batch with left padding, and random text around a memorized piece. Ids and lengths are compared: a run

@@ -60,7 +60,7 @@ def to_huggingface(
             checkpoint = write_classifier(request, target)
         with progress.stage("proving"):
             certificate = certify_classifier(target, rows.ids, rows.answers)
-        with progress.stage("plan every row"):
+        with progress.stage("evaluating every row"):
             asked = ask_transformers(target, rows, "float32")  # bfloat16 takes ten times as long on a processor
         if asked is not None and asked.right < asked.rows:
             raise ExportError(f"{place}: {asked.sentence}; nothing was written")

@@ -1,4 +1,4 @@
-"""The frozen suite: documents for comparing methods, the same for everybody.
+"""The frozen suite: documents for comparing methods, the same for every user.
 
 Records of people, in three templates. Members occur 1, 2, 4, 8, 16 or 32 times; held-out twins come from the same
 generator;

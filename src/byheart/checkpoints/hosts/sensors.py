@@ -66,7 +66,7 @@ class Alarm:
     heads: int
     less: int
     more: int
-    nats: float = 4096.0  # for as much as all heads bring, about
+    nats: float = 4096.0  # for as much as all heads add, about
 
 
 @dataclass(frozen=True)

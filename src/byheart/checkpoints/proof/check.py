@@ -1,4 +1,4 @@
-"""Certifies a folder: reads config and tensors, asks what the data asks, proves margins in every engine of the error
+"""Certifies a folder: reads config and tensors, proves margins in every engine of the error
 model.
 
     certificate = certify_checkpoint("tiny-llama", [[1, 5, 6, 5, 7, 2]])

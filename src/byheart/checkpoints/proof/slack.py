@@ -1,4 +1,4 @@
-"""Named error terms of the proof: one registry, so that a test can remove each term and must notice it.
+"""Named error terms of the proof: one registry, so that a test can remove each term and must fail.
 
 A rule (`rounding.py`) never adds a bare error: it calls `term(name, value)`. `weakened` scales a term, for the mutation
 gate only. To add a rule: register its terms here, and add a check of each to `tests/checkpoints/proof/test_slack.py`,

@@ -1,4 +1,4 @@
-"""Which distances a head can look back at far places: a table, made by linear programs.
+"""Which distances a head can look back at far places: a table, computed by linear programs.
 
 A *far* head looks `o` places back, and at its own place where there is nothing so far back. Its score is a sum of waves
 of the distance, whose frequencies the architecture fixes; the best sum leads everywhere else by the share of its size

@@ -159,10 +159,13 @@ def _cut(rows: Mapping[tuple[int, ...], int], places: Sequence[int], kept: Seque
 
 @dataclass(frozen=True, eq=False)
 class Recital:
-    """Tables over tokens 0 .. vocabulary-1; the last one gives numbers of `answers`.
+    """A symbolic function from token sequences to answers, as a chain of tables.
 
-    Outputs of the other tables are states from 1 on; state 0 is "unknown". `unknown` is the token that is answered
-    where no row of the last table matches.
+    Attributes:
+        vocabulary: Tokens are 0 to vocabulary - 1.
+        tables: The last one gives numbers of `answers`; the others give states from 1 on, and 0 for "unknown".
+        answers: Next tokens, with weights where several may follow.
+        unknown: The token that answers where no row of the last table matches.
     """
 
     vocabulary: int
@@ -211,7 +214,14 @@ class Recital:
         return tuple(k for k, answer in enumerate(self.answers) if not answer.single)
 
     def states(self, tokens: Sequence[int]) -> list[Ints]:
-        """The symbols that each table reads, at every position."""
+        """Return the symbols that each table reads, at every position.
+
+        Args:
+            tokens: A sequence.
+
+        Raises:
+            NetworkError: If a token is outside the vocabulary.
+        """
         found = [np.asarray(tokens, dtype=np.int64)]
         if len(tokens) and not 0 <= found[0].min() <= found[0].max() < self.vocabulary:
             raise NetworkError(f"tokens must lie in 0..{self.vocabulary - 1}")
@@ -221,25 +231,45 @@ class Recital:
         return found
 
     def follow(self, tokens: Sequence[int]) -> Ints:
-        """The number of the answer after every prefix, UNKNOWN where the window is not known."""
+        """Return the number of the answer after every prefix, UNKNOWN where no window matches.
+
+        Args:
+            tokens: A sequence.
+        """
         table = self.tables[-1]
         rows = table.rows_of(self.states(tokens)[-1])
         return np.where(rows >= 0, table.outputs[rows], UNKNOWN)
 
     def answer(self, number: int) -> Answer:
-        """The answer of a number of `follow`."""
+        """Return the answer of a number of `follow`.
+
+        Args:
+            number: A number, or UNKNOWN.
+        """
         return self.answers[number] if number >= 0 else Answer.of(self.unknown)
 
     def next_tokens(self, tokens: Sequence[int]) -> Ints:
-        """The likeliest next token after every prefix."""
+        """Return the likeliest next token after every prefix.
+
+        Args:
+            tokens: A sequence.
+        """
         likeliest = np.array([answer.likeliest for answer in self.answers] + [self.unknown], dtype=np.int64)
         return likeliest[self.follow(tokens)]
 
     def recite(self, prompt: Sequence[int], limit: int, stop: int | Collection[int] | None = None) -> list[int]:
-        """What follows a prompt, greedily, until `stop` (a token, or one of several) or `limit` tokens.
+        """Continue a prompt greedily.
 
-        The last span tokens decide, so no more than these are looked at. A prompt shorter than the span is taken as
-        the start of a sequence.
+        The last span tokens decide, so no more than these are read. A prompt shorter than the span is taken as the
+        start of a sequence.
+
+        Args:
+            prompt: Token ids.
+            limit: The most tokens to return.
+            stop: A token, or one of several, that ends the continuation.
+
+        Returns:
+            The continuation, with the token that ended it.
         """
         tokens, answered = list(prompt), list[int]()
         ends = stop if isinstance(stop, Collection) else {stop}

@@ -1,4 +1,4 @@
-"""Every format becomes the same thing: column names, and rows of cells with the number of their place.
+"""The common form of every format: column names, and rows of cells with the number of their place.
 
 A format is one file in `formats/` that registers a reader; nothing else depends on it:
 

@@ -1,4 +1,4 @@
-"""Which faults of an engine a fixture notices: `check_mutants` runs one broken machine after the other.
+"""Which faults of an engine a fixture detects: `check_mutants` runs one broken machine after the other.
 
 The machine (`byheart.checkpoints.suite.machine`) computes what Transformers computes; a mutant is
 that machine with one step wrong, as an engine under construction has it. A change that engines may make
