@@ -111,7 +111,7 @@ def test_a_field_goes_through_the_parts() -> None:
 def test_a_part_that_nothing_reads_is_finite_where_it_is_kept() -> None:
     """A x overflows in float32, and B is 0: infinity times 0 is NaN."""
     x, zero = np.full(6, 4.0), np.zeros((3, 2))
-    for size, fits in ((1e37, True), (3e38, False)):
+    for size, fits in ((1e36, True), (3e38, False)):
         parts = LowRank("m", np.ones((3, 6)), zero, np.full((2, 6), size), 2.0, storage("float32"))
         if fits:
             parts.error(x, stored=False)
