@@ -382,7 +382,8 @@ def _write(
         norm, lm_head = tied_norm(layout, design, stored), stored
     else:
         if counts and counts + 1 + len(stages) <= len(layout.constant[0]) + len(layout.width):
-            alarm = Alarm(int(layout.sense[-1]), counts + 1, *spare_tokens, demands.alarm)
+            less, more = spare_tokens
+            alarm = Alarm(int(layout.sense[-1]), counts + 1, less, more, demands.alarm)
         norm, lm_head = head(recital, books, layout, tokens, design, alarm=alarm)
     if units > 1 << 22:
         raise ExportError(f"{units:,} units per layer; memorize a shorter text or raise --layers")
