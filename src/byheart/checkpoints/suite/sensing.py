@@ -33,8 +33,8 @@ NEAR = 0.08  # 2p - 1 beyond SAFE that counts half as much as none
 STRETCH, STRETCHES = 16, 6  # positions of a prompt's answers, and prompts per sensor
 LONGEST = 1264  # positions
 FIRST = 8  # the least position of a prompt's end
-# Faults that stretches are chosen for: factors of all scores; of the rotary base; of the slower half of the frequencies;
-# windows.
+# Faults that stretches are chosen for: factors of all scores, of the rotary base, of the slower half of the
+# frequencies; and windows.
 SCALES, BASES, SLOWER = (0.97, 1.03), (0.99, 1.01), (0.95, 1.05)
 WINDOWS = (128, 256, 512, 1024)
 TURNED = 0.02  # of 2p - 1, beyond zero, that a fault moves a bit at least
@@ -213,6 +213,16 @@ def in_4_bits(step: Callable[..., Any], k: Any, v: Any, depth: int, cache: Any) 
 
     def rounded(x: Any) -> Any:
         size = x.abs().amax(-1, keepdim=True).clamp_min(1e-9) / 7
+        return (x / size).round() * size
+
+    return step(rounded(k), rounded(v), depth, cache)
+
+
+def in_8_bits(step: Callable[..., Any], k: Any, v: Any, depth: int, cache: Any) -> Any:
+    """Wrap `remember`: keys and values of a token and head as whole numbers from -127 to 127 times one scale."""
+
+    def rounded(x: Any) -> Any:
+        size = x.abs().amax(-1, keepdim=True).clamp_min(1e-9) / 127
         return (x / size).round() * size
 
     return step(rounded(k), rounded(v), depth, cache)
