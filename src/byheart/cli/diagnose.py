@@ -38,7 +38,7 @@ def command(
     Faults that the answers do not separate are one class. A distance beyond the limit is reported as unknown. The first
     run for a folder computes the signatures of all known faults (a few minutes) and caches them.
 
-    Exit status: 0 no difference, 1 a difference, 2 bad input.
+    Exit status: 0 no difference or a legitimate approximation, 1 a difference, 2 bad input.
 
     \b
       byheart diagnose tiny-llama --engine llama.cpp --dtype F16
@@ -70,7 +70,7 @@ def command(
         show.print_json(found.to_json())
     else:
         _print(found, quiet)
-    return 0 if found.verdict == "no difference" else 1
+    return 0 if found.verdict in ("no difference", "approximation") else 1
 
 
 # Engines name their types differently; the scale of errors is that of the stored numbers.
@@ -110,6 +110,7 @@ def _print(found: Any, quiet: bool) -> None:
     elif found.verdict == "no difference":
         show.line(out, found.verdict)
     for rank, one in enumerate(found.classes):
-        words = "looks like" if rank == 0 and found.verdict == "known" else "next" if rank else "nearest"
+        close = found.verdict in ("known", "approximation")
+        words = "looks like" if rank == 0 and close else "next" if rank else "nearest"
         several = f" (or {len(one.names) - 1} more: {', '.join(one.names[1:5])})" if len(one.names) > 1 else ""
         show.line(out, f"{words}: {one.names[0]}{several}; {', '.join(one.families)}; distance {one.distance:.3f}")

@@ -81,6 +81,22 @@ def test_an_engine_that_returns_noise_is_unknown(asked):
         found.diagnose(noise, "int8")
 
 
+def test_coarse_caches_are_no_faults(asked):
+    found, _ = asked
+    seen = []
+    for name, cache in diagnosis.APPROXIMATIONS.items():
+        observed = signature(found, Machine(found.decoder).wrap("remember", cache))
+        verdict = found.diagnose(observed)
+        assert verdict.verdict in ("approximation", "no difference"), name
+        if verdict.verdict == "approximation":
+            seen.append(name)
+            assert name in verdict.classes[0].names
+            changed = observed.tokens.copy()
+            changed[0] += 1
+            assert found.diagnose(AnswerSignature(changed, observed.errors)).verdict == "known"
+    assert len(seen) >= 2
+
+
 def test_the_library_is_cached_and_the_same(asked):
     found, _ = asked
     first = found._library(diagnosis.SILENT)

@@ -47,7 +47,7 @@ AWAKE = 4.0
 IN_A_ROW = 3  # sensor tokens that make the units fire
 LOUD, SLOW, LOUDEST = 1.0, 2.0, 24.0  # nats of a quick frequency; nats by which a slow one changes within _FAR; cap
 _FAR, _PHASE = 1024, 2.4  # places; radians from one frequency to the next
-TARGETS = (60, 600, 160, 1000, 100, 300)  # positions near which heads cross 1/2 first, in turn
+TARGETS = (60, 600, 160, 1120, 100, 300)  # positions near which heads cross 1/2 first, in turn
 # Nats of other frequencies: caches in 4 bits lose most of them, and with them a part of what other tokens weigh.
 QUIET = 0.14
 _STEEP = 512.0  # of the gate, where p goes from 0 to 1
@@ -164,7 +164,7 @@ class PositionWave:
         phases = np.where(quick, _PHASE * turns + head, np.where(turns % 2 == 0, -np.pi / 2, np.pi / 2))
         if (sizes * np.cos(phases)).sum() < -OWN_PLACE:
             phases = np.where(quick, phases + np.pi, phases)
-        target = min(TARGETS[head % len(TARGETS)], max(8, reach // 2))
+        target = min(TARGETS[head % len(TARGETS)], max(8, 5 * reach // 8))
         content = float(np.log(np.exp(heard[:target]).sum()) - heard[: 2 * target].mean())
         cosine, sine = np.zeros(len(frequencies)), np.zeros(len(frequencies))
         cosine[chosen], sine[chosen] = sizes * np.cos(phases), -sizes * np.sin(phases)

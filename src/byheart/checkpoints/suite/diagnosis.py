@@ -17,8 +17,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,11 +34,20 @@ from byheart.checkpoints.formats.stock import read_decoder
 from byheart.checkpoints.suite.cases import cache_root
 from byheart.checkpoints.suite.machine import Cache, Machine
 from byheart.checkpoints.suite.mutants.check import known_faults
+from byheart.checkpoints.suite.sensing import in_4_bits, in_8_bits, in_16_steps, in_fp8
 from byheart.errors import FileFormatError, OptionError
 from byheart.files import write_atomically
 from byheart.progress import SILENT, Progress
 from byheart.version import __version__
 
+# What engines may do to keys and values: their logits differ, and no token.
+APPROXIMATIONS = {
+    "a cache in 8 bits": in_8_bits,
+    "a cache in 4 bits": in_4_bits,
+    "a cache in 4 bits with a zero point": in_16_steps,
+    "a cache of 8-bit floats": in_fp8,
+}
+LEGITIMATE = "approximation"  # their family
 CLIP, MISSING = 64.0, -1
 DOCUMENT, NOISE, FAR, PROMPTS, LONGEST, COUNT = 64, 24, 256, 3, 60, 6
 # Chosen by hand, not tuned: a nearest class beyond the limit counts as unknown.
@@ -90,7 +100,8 @@ class FaultClass:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The verdict: `no difference`, `known` (the first class is within the limit) or `unknown`."""
+    """The verdict: `no difference`, `approximation` (every token is correct, and the first class holds what engines may
+    do), `known` (the first class is within the limit) or `unknown`."""
 
     verdict: str
     classes: tuple[FaultClass, ...]
@@ -265,11 +276,13 @@ class Questionnaire:
         library = self._library(progress)
         distances = library.distances(observed, SCALES[dtype])
         found = library.classes(observed, distances, SCALES[dtype], most)
-        known = bool(found) and found[0].distance <= limit
-        return Diagnosis("known" if known else "unknown", found, int(have.sum()), wrong, largest, dtype, limit)
+        verdict = "known" if found and found[0].distance <= limit else "unknown"
+        if verdict == "known" and not wrong and LEGITIMATE in found[0].families:
+            verdict = LEGITIMATE
+        return Diagnosis(verdict, found, int(have.sum()), wrong, largest, dtype, limit)
 
     def _library(self, progress: Progress) -> FaultLibrary:
-        digest = hashlib.sha256(json.dumps([__version__, self.to_json()["queries"]]).encode())
+        digest = hashlib.sha256(json.dumps([__version__, self.to_json()["queries"], list(APPROXIMATIONS)]).encode())
         for name in ("config.json", "model.safetensors"):
             digest.update((self.folder / name).read_bytes())
         path = cache_root() / f"diagnosis-{__version__}-{digest.hexdigest()[:16]}.npz"
@@ -282,23 +295,29 @@ class Questionnaire:
 
     def _compute(self, progress: Progress) -> FaultLibrary:
         names, families, tokens, errors = [], [], [], []
-        mutants = [mutant for mutant in known_faults(self.decoder) if not mutant.harmless]
-        with progress.stage("signatures of known faults", total=len(mutants)) as stage:
-            for mutant in mutants:
+        with progress.stage("signatures of known faults", total=sum(1 for _ in self._machines())) as stage:
+            for name, family, make in self._machines():
                 stage.advance(1)
                 try:
                     with torch.inference_mode():
-                        found = self.signature(mutant.make())
+                        found = self.signature(make())
                 except (RuntimeError, IndexError, ValueError):  # a fault that crashes is seen without a diagnosis
                     continue
                 errs = np.nan_to_num(found.errors)
                 if (found.tokens == self.tokens).all() and np.abs(errs).max() <= self.tolerance["float32"]:
                     continue
-                names.append(mutant.name)
-                families.append(mutant.family)
+                names.append(name)
+                families.append(family)
                 tokens.append(found.tokens)
                 errors.append(found.errors)
         return FaultLibrary(tuple(names), tuple(families), np.array(tokens), np.array(errors))
+
+    def _machines(self) -> Iterator[tuple[str, str, Callable[[], Machine]]]:
+        """Name, family and machine of every known fault, and of what engines may do."""
+        for mutant in known_faults(self.decoder):
+            yield mutant.name, LEGITIMATE if mutant.harmless else mutant.family, mutant.make
+        for name, change in APPROXIMATIONS.items():
+            yield name, LEGITIMATE, partial(Machine(self.decoder).wrap, "remember", change)
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,12 +30,12 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 SAFE, SAFE_IN_FEW_BITS = 0.05, 0.05  # of 2p - 1, at every chosen position
 NEAR = 0.08  # 2p - 1 beyond SAFE that counts half as much as none
-STRETCH, STRETCHES = 16, 4  # positions of a prompt's answers, and prompts per sensor
+STRETCH, STRETCHES = 16, 6  # positions of a prompt's answers, and prompts per sensor
 LONGEST = 1264  # positions
 FIRST = 8  # the least position of a prompt's end
-# Faults that stretches are chosen for: factors of all scores; factors of the slowest share of the frequencies; windows.
-SCALES = (0.97, 1.03)
-FREQUENCIES = ((0.97, 1.0), (1.03, 1.0), (0.95, 0.5), (1.05, 0.5))
+# Faults that stretches are chosen for: factors of all scores, of the rotary base, of the slower half of the
+# frequencies; and windows.
+SCALES, BASES, SLOWER = (0.97, 1.03), (0.99, 1.01), (0.95, 1.05)
 WINDOWS = (128, 256, 512, 1024)
 TURNED = 0.02  # of 2p - 1, beyond zero, that a fault moves a bit at least
 TWICE = 2  # stretches for every fault
@@ -93,7 +93,8 @@ def sensor_prompts(folder: Path, asked: Questions) -> list[Prompt]:
     for cache in kept:
         safe &= read(remember=cache) * np.sign(exact) > SAFE_IN_FEW_BITS
     moved = [read(scale=lambda step, attention, f=factor: f * step(attention)) for factor in SCALES]
-    moved += [read(frequencies=lambda step, rotary, f=one: _faster(step(rotary), *f)) for one in FREQUENCIES]
+    moved += [read(frequencies=lambda step, rotary, f=base: _with_base(step(rotary), f)) for base in BASES]
+    moved += [read(frequencies=lambda step, rotary, f=factor: _slower_half(step(rotary), f)) for factor in SLOWER]
     moved += [np.where(np.arange(length + 1) < window, exact, -1.0) for window in WINDOWS]
     turned = np.array([values * np.sign(exact) < -TURNED for values in moved])  # (faults, sensors, positions)
     found = []
@@ -166,10 +167,17 @@ def _changed(machine: Any, changes: Mapping[str, Callable[..., Any]]) -> Any:
     return machine
 
 
-def _faster(frequencies: Any, factor: float, slowest: float) -> Any:
-    """The frequencies, of which this share, the slowest, is multiplied by a factor."""
+def _with_base(frequencies: Any, factor: float) -> Any:
+    """The frequencies with the rotary base times a factor."""
+    import torch
+
+    return frequencies * factor ** -(torch.arange(len(frequencies)) / len(frequencies))
+
+
+def _slower_half(frequencies: Any, factor: float) -> Any:
+    """The frequencies, the slower half of which is multiplied by a factor."""
     changed = frequencies.clone()
-    changed[len(changed) - round(slowest * len(changed)) :] *= factor
+    changed[len(changed) // 2 :] *= factor
     return changed
 
 
@@ -205,6 +213,16 @@ def in_4_bits(step: Callable[..., Any], k: Any, v: Any, depth: int, cache: Any) 
 
     def rounded(x: Any) -> Any:
         size = x.abs().amax(-1, keepdim=True).clamp_min(1e-9) / 7
+        return (x / size).round() * size
+
+    return step(rounded(k), rounded(v), depth, cache)
+
+
+def in_8_bits(step: Callable[..., Any], k: Any, v: Any, depth: int, cache: Any) -> Any:
+    """Wrap `remember`: keys and values of a token and head as whole numbers from -127 to 127 times one scale."""
+
+    def rounded(x: Any) -> Any:
+        size = x.abs().amax(-1, keepdim=True).clamp_min(1e-9) / 127
         return (x / size).round() * size
 
     return step(rounded(k), rounded(v), depth, cache)
