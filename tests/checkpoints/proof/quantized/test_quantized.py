@@ -16,16 +16,8 @@ from byheart.checkpoints.formats.folder import safetensors_file
 from byheart.checkpoints.formats.quantized import format_of
 from byheart.checkpoints.proof import certify_checkpoint
 from byheart.checkpoints.proof.config import Undecided
-from byheart.checkpoints.proof.quantized import (
-    SCHEMES,
-    awq,
-    bitsandbytes,
-    compressed,
-    decoded,
-    finegrained,
-    gptq,
-    mxfp4,
-)
+from byheart.checkpoints.proof.quantized import awq, bitsandbytes, compressed, finegrained, gptq, mxfp4
+from byheart.checkpoints.proof.quantized._base import SCHEMES, decoded
 from byheart.checkpoints.proof.tensors import open_tensors
 from tests.checkpoints.proof.folders import edit_config, write
 

@@ -10,13 +10,13 @@ multiply by codes and scale the sums, are outside the error model.
 from __future__ import annotations
 
 from byheart.checkpoints.proof.quantized import awq, bitsandbytes, compressed, finegrained, gptq, mxfp4
-from byheart.checkpoints.proof.quantized._base import DECODING, SCHEMES, DecodedFile, Settings, decoded
+from byheart.checkpoints.proof.quantized._base import DECODING, SCHEMES, DecodedFile, QuantizationSettings, decoded
 
 __all__ = [
     "DECODING",
     "SCHEMES",
     "DecodedFile",
-    "Settings",
+    "QuantizationSettings",
     "awq",
     "bitsandbytes",
     "compressed",

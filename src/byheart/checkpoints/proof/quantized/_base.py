@@ -15,7 +15,7 @@ from byheart.checkpoints.proof.tensors import TensorFile
 DECODING = "not covered: quantized activations, and sums of codes that are scaled afterwards"
 
 
-class Settings:
+class QuantizationSettings:
     """The keys of quantization_config, taken one by one; a key that is left is refused."""
 
     def __init__(self, values: Any, where: str = "quantization_config") -> None:
@@ -40,9 +40,9 @@ class Settings:
             raise Undecided(f"config.json: {self.where} has {keys[0]} = {found!r}; the proof supports names of modules")
         return tuple(found)
 
-    def inner(self, key: str) -> Settings:
+    def inner(self, key: str) -> QuantizationSettings:
         """Take an object."""
-        return Settings(self.left.pop(key, None), f"{self.where}.{key}")
+        return QuantizationSettings(self.left.pop(key, None), f"{self.where}.{key}")
 
     def close(self) -> None:
         """Refuse keys that no reader took."""
@@ -69,7 +69,7 @@ class PackedWeight:
 
 
 Packed: TypeAlias = dict[str, PackedWeight]  # name of the decoded tensor -> how it is stored
-Reader: TypeAlias = Callable[[Settings, TensorFile], Packed]
+Reader: TypeAlias = Callable[[QuantizationSettings, TensorFile], Packed]
 SCHEMES: dict[str, Reader] = {}
 
 
@@ -116,7 +116,7 @@ def decoded(files: TensorFile, settings: Any) -> DecodedFile:
     Raises:
         Undecided: The settings or tensors are not of a form that the proof decodes.
     """
-    reader = Settings(settings)
+    reader = QuantizationSettings(settings)
     method = reader.must("quant_method", *SCHEMES)
     packed = SCHEMES[method](reader, files)
     reader.close()

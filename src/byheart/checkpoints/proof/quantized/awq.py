@@ -8,7 +8,14 @@ from functools import partial
 import numpy as np
 
 from byheart.checkpoints.proof.config import Undecided
-from byheart.checkpoints.proof.quantized._base import Packed, PackedWeight, Settings, check_skipped, entry, scheme
+from byheart.checkpoints.proof.quantized._base import (
+    Packed,
+    PackedWeight,
+    QuantizationSettings,
+    check_skipped,
+    entry,
+    scheme,
+)
 from byheart.checkpoints.proof.quantized.gptq import SIZES, unpacked
 from byheart.checkpoints.proof.storage import Array
 from byheart.checkpoints.proof.tensors import TensorFile
@@ -17,7 +24,7 @@ ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # where an int32 stores columns 0 to 7
 
 
 @scheme("awq")
-def read(settings: Settings, files: TensorFile) -> Packed:
+def read(settings: QuantizationSettings, files: TensorFile) -> Packed:
     """Read codes with zero points."""
     settings.must("bits", 4)
     group = settings.must("group_size", *SIZES)

@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 
 from byheart.checkpoints.proof.config import Undecided
-from byheart.checkpoints.proof.quantized._base import Packed, PackedWeight, Settings, check_skipped, entry, scheme
+from byheart.checkpoints.proof.quantized._base import (
+    Packed,
+    PackedWeight,
+    QuantizationSettings,
+    check_skipped,
+    entry,
+    scheme,
+)
 from byheart.checkpoints.proof.storage import Array
 from byheart.checkpoints.proof.tensors import TensorFile
 
@@ -28,7 +35,7 @@ QUANTILES = np.array(
 
 
 @scheme("bitsandbytes")
-def read(settings: Settings, files: TensorFile) -> Packed:
+def read(settings: QuantizationSettings, files: TensorFile) -> Packed:
     """Read matrices in nf4 with plain scales."""
     settings.must("load_in_4bit", True)
     settings.must("load_in_8bit", False)

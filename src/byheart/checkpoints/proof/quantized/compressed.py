@@ -8,7 +8,14 @@ from functools import partial
 import numpy as np
 
 from byheart.checkpoints.proof.config import Undecided
-from byheart.checkpoints.proof.quantized._base import Packed, PackedWeight, Settings, check_skipped, entry, scheme
+from byheart.checkpoints.proof.quantized._base import (
+    Packed,
+    PackedWeight,
+    QuantizationSettings,
+    check_skipped,
+    entry,
+    scheme,
+)
 from byheart.checkpoints.proof.quantized.finegrained import float8
 from byheart.checkpoints.proof.storage import Array
 from byheart.checkpoints.proof.tensors import TensorFile
@@ -19,7 +26,7 @@ OFFSET = 128  # of integers, which are stored without a sign, four in an int32
 
 
 @scheme("compressed-tensors")
-def read(settings: Settings, files: TensorFile) -> Packed:
+def read(settings: QuantizationSettings, files: TensorFile) -> Packed:
     """Read one group of all linear layers but those that `ignore` names."""
     layout = settings.must("format", *LAYOUTS)
     kind, strategy = LAYOUTS[layout]

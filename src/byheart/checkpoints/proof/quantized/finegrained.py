@@ -8,7 +8,14 @@ from functools import partial
 import numpy as np
 
 from byheart.checkpoints.proof.config import Undecided
-from byheart.checkpoints.proof.quantized._base import Packed, PackedWeight, Settings, check_skipped, entry, scheme
+from byheart.checkpoints.proof.quantized._base import (
+    Packed,
+    PackedWeight,
+    QuantizationSettings,
+    check_skipped,
+    entry,
+    scheme,
+)
 from byheart.checkpoints.proof.storage import Array
 from byheart.checkpoints.proof.tensors import TensorFile
 
@@ -29,7 +36,7 @@ def float8(codes: Array) -> Array:
 
 
 @scheme("fp8")
-def read(settings: Settings, files: TensorFile) -> Packed:
+def read(settings: QuantizationSettings, files: TensorFile) -> Packed:
     """Read weights in blocks; `dynamic` activations are those of kernels outside the error model."""
     settings.must("fmt", "e4m3", required=False)
     settings.must("activation_scheme", "dynamic")

@@ -8,7 +8,14 @@ from functools import partial
 import numpy as np
 
 from byheart.checkpoints.proof.config import Undecided
-from byheart.checkpoints.proof.quantized._base import Packed, PackedWeight, Settings, check_skipped, entry, scheme
+from byheart.checkpoints.proof.quantized._base import (
+    Packed,
+    PackedWeight,
+    QuantizationSettings,
+    check_skipped,
+    entry,
+    scheme,
+)
 from byheart.checkpoints.proof.storage import Array
 from byheart.checkpoints.proof.tensors import TensorFile
 
@@ -17,7 +24,7 @@ ZERO = 8  # of symmetric codes; the first version of the format stores one less
 
 
 @scheme("gptq")
-def read(settings: Settings, files: TensorFile) -> Packed:
+def read(settings: QuantizationSettings, files: TensorFile) -> Packed:
     """Read symmetric codes without reordered inputs."""
     settings.must("bits", 4)
     group = settings.must("group_size", *SIZES)

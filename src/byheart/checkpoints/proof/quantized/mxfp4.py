@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from byheart.checkpoints.proof.config import Undecided
-from byheart.checkpoints.proof.quantized._base import Packed, PackedWeight, Settings, entry, scheme
+from byheart.checkpoints.proof.quantized._base import Packed, PackedWeight, QuantizationSettings, entry, scheme
 from byheart.checkpoints.proof.storage import Array
 from byheart.checkpoints.proof.tensors import TensorFile
 
@@ -27,7 +27,7 @@ def float4(codes: Array) -> Array:
 
 
 @scheme("mxfp4")
-def read(settings: Settings, files: TensorFile) -> Packed:
+def read(settings: QuantizationSettings, files: TensorFile) -> Packed:
     """Read experts; they are stored (experts, out, in), and the usual tensors are (experts, in, out)."""
     settings.must("modules_to_not_convert", PLAIN)
     packed: Packed = {}
