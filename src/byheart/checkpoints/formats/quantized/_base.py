@@ -128,7 +128,7 @@ def scales_of(groups: Array, largest: int, least: int) -> Array:
         least: The size of the smallest code.
 
     >>> scales_of(np.array([[0.375, -0.75, 0.0], [0.875, -2.0, 0.0], [0.0, 0.0, 0.0]]), 7, 8).tolist()
-    [0.375, 0.28125, 1.0]
+    [0.375, 0.25, 1.0]
     >>> scales_of(np.ones((4, 2)), 7, 8).tolist()
     [1.0, 0.5, 0.25, 1.0]
     """
