@@ -150,12 +150,12 @@ ANYTHING = object()
 # Keys that change no logit of a prompt, with the types of values that loaders accept.
 HARMLESS: dict[str, Any] = {
     **dict.fromkeys(("architectures", "model_type", "_name_or_path", "transformers_version"), ANYTHING),
-    **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"), ANYTHING),
+    **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"), ANYTHING),  # see `_tokens`
     **dict.fromkeys(("torch_dtype", "dtype"), ("float32", "bfloat16", "float16")),
     **dict.fromkeys(("use_cache", "return_dict"), (True,)),
     **dict.fromkeys(("output_attentions", "output_hidden_states", "output_router_logits"), (False,)),
     **dict.fromkeys(("attention_dropout", "hidden_dropout", "embd_pdrop", "resid_pdrop", "attn_pdrop"), (0.0, 0)),
-    **dict.fromkeys(("dropout", "layerdrop", "classifier_dropout", "router_jitter_noise"), (0.0, 0, None)),
+    **dict.fromkeys(("dropout", "layerdrop", "classifier_dropout", "router_jitter_noise"), (0.0,)),
     **dict.fromkeys(("initializer_range", "init_std", "router_aux_loss_coef"), (0.02, 0.001)),
     **dict.fromkeys(("attention_bias", "mlp_bias", "use_sliding_window", "is_encoder_decoder"), (False,)),
     "pretraining_tp": (1,),
@@ -260,7 +260,7 @@ class Config:
     def __init__(self, values: dict[str, Any]) -> None:
         self.left = dict(values)
         self.family = values.get("model_type")
-        if self.family not in CLASSES:
+        if not isinstance(self.family, str) or self.family not in CLASSES:
             raise NotProved(f"model_type {self.family!r} is not one of {', '.join(CLASSES)}")
         if values.get("architectures", [CLASSES[self.family]]) != [CLASSES[self.family]]:
             raise NotProved(f"architectures {values['architectures']!r}")
@@ -289,10 +289,11 @@ def _rope(c: Config, inner: dict[str, Any], width: int, own: tuple[str, str], de
         raise NotProved(f"rope_parameters {inner!r}")
     found = []
     for name, key, usual in zip(("rope_theta", "partial_rotary_factor"), own, default, strict=True):
-        stated = {inner[name]} if name in inner else set()
-        stated |= {c.left.pop(k) for k in dict.fromkeys((name, key)) if k in c.left}
-        if len(stated) > 1 or not all(_number(value) for value in stated):
-            raise NotProved(f"{name} is stated as {stated!r}")
+        listed = [inner[name]] if name in inner else []
+        listed += [c.left.pop(k) for k in dict.fromkeys((name, key)) if k in c.left]
+        if not all(_number(value) for value in listed) or len(set(listed)) > 1:
+            raise NotProved(f"{name} is stated as {listed!r}")
+        stated = set(listed)
         found.append(float(stated.pop()) if stated else usual)
     base, share = found
     if share != 1.0 and c.family not in ("gpt_neox", "phi3"):
@@ -306,6 +307,8 @@ def _rope(c: Config, inner: dict[str, Any], width: int, own: tuple[str, str], de
 
 def _scaled_rope(fields: dict[str, Any], base: float, dims: int) -> Rope:
     kind = fields.pop("rope_type", fields.pop("type", "default"))
+    if not isinstance(kind, str):
+        raise NotProved(f"a rope of type {kind!r}")
     theta = base ** (-2.0 * np.arange(dims // 2) / dims)
     wrong = FREQUENCY * (1.0 if dims & (dims - 1) == 0 else 1.0 + math.log(base) / 8)  # of float32 exponents, too
     if kind == "default" and not fields:
@@ -396,6 +399,8 @@ def read_shape(values: dict[str, Any]) -> Shape:
     act = c.left.pop(names["act"], None)
     other = c.left.pop("hidden_activation", act) if family == "gemma" else act
     act = other if act is None else act
+    if not isinstance(act, str):
+        raise NotProved(f"activation {act!r}")
     if act == "gelu_new" and plain:
         kind = "chain"
     elif act == other and act in ACTIVATIONS:
@@ -409,8 +414,8 @@ def read_shape(values: dict[str, Any]) -> Shape:
         c.take(names["units"], int), c.take(names["positions"], int),
         c.take(names["eps"], float) if names["eps"] else 1e-5, kind, c.take("tie_word_embeddings", bool),
     )  # fmt: skip
-    if shape.heads % shape.kv or shape.layers > 10_000:
-        raise NotProved(f"{shape.heads} heads, {shape.kv} key-value heads, {shape.layers} layers")
+    if hidden % heads or shape.heads % shape.kv or shape.layers > 10_000:
+        raise NotProved(f"{hidden} channels, {shape.heads} heads, {shape.kv} key-value heads, {shape.layers} layers")
     shape.scale = float(width**-0.5)
     if family in ("gpt2", "opt"):
         shape.ropes, shape.windows = [None] * shape.layers, [None] * shape.layers
@@ -439,7 +444,20 @@ def read_shape(values: dict[str, Any]) -> Shape:
     if family == "opt" and c.left.get("word_embed_proj_dim", hidden) != hidden:
         raise NotProved("word_embed_proj_dim")
     c.close()
+    _tokens(family, shape.vocab, values)
     return shape
+
+
+def _tokens(family: str, vocabulary: int, values: dict[str, Any]) -> None:
+    """Loaders refuse ids of other types, and pad with a token that the vocabulary must have."""
+    missing = {"phi3": 32_000, "smollm3": 128_004}.get(family)
+    for key in ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"):
+        value = values.get(key, missing if key == "pad_token_id" else None)
+        if value is not None and (type(value) is not int or not 0 <= value < vocabulary):
+            raise NotProved(f"{key} = {value!r} is no token of {vocabulary}")
+    for key in ("_name_or_path", "transformers_version"):
+        if not isinstance(values.get(key, ""), str):
+            raise NotProved(f"{key} = {values[key]!r}")
 
 
 def read_file(path: Path) -> dict[str, np.ndarray]:
