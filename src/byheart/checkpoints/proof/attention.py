@@ -156,7 +156,8 @@ def check_masked_row(name: str, own: float, total: float, store: Storage) -> Non
         total: the sum of the absolute values of its products, times the scale.
         store: the type.
     """
-    room, own = store.largest * store.unit / 2, own - rounding.masked_score(total, store)
+    room = store.largest * store.unit / 2
+    own = own - rounding.masked_score(total, store)
     if not own > -room:
         raise Undecided(
             f"{name}: scores {own:.4g} at distance 0; in a fully masked row {store.name} adds {-store.largest:.5g},"

@@ -23,7 +23,7 @@ import numpy as np
 
 from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.config import Undecided, count
-from byheart.checkpoints.proof.storage import FLOAT32_LARGEST, Array, Interval, Storage, finite, in_float32
+from byheart.checkpoints.proof.storage import Array, Interval, Storage, finite, in_float32
 from byheart.checkpoints.proof.tensors import TensorFile, open_tensors, read_json
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
@@ -101,9 +101,10 @@ class LowRank:
         total, latent = size @ np.abs(self.base).T, size @ np.abs(self.a).T
         added = scale * (latent @ wide_b.T)
         whole = total if whole is None else np.minimum(whole + rounding.own(total), total)
-        most = self.store.largest if stored else FLOAT32_LARGEST
         for part in (whole, latent, scale * latent, latent @ wide_b.T, added):
-            finite(f"{self.name}: a part of an adapter", part, most)
+            finite(f"{self.name}: a part of an adapter", part)
+            if stored:
+                finite(f"{self.name}: a part of an adapter", part, self.store.largest)
         finite(f"{self.name}: a sum", total + added)
         terms = [(x != 0).sum(1) for x in (self.base, self.a, self.b)]
         several = terms[0] + int(terms[1].max(initial=0)) + terms[2] + 4

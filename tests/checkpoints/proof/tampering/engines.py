@@ -245,8 +245,7 @@ def recall_faults(folder: Path, rng: Random) -> tuple[int, list[str]]:
     rows = []
     for size in (4, 12, 250):  # few tokens: many repeated keys
         tokens = np.setdiff1d(rng.choice(256, size, replace=False), [function.bos])
-        length = min(certificate.reach, 500 if size == 250 else int(rng.integers(20, 500)))  # shorter rows are padded
-        row = [function.bos, *rng.choice(tokens, length - 1).tolist()]
+        row = [function.bos, *rng.choice(tokens, min(certificate.reach, 500) - 1).tolist()]
         if function.window is not None:
             row[:: function.window // 2] = [function.bos] * len(row[:: function.window // 2])
         rows.append(row)
