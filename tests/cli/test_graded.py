@@ -52,3 +52,10 @@ def test_mistakes_are_named(folder, options, words):
 def test_options_of_graded_checkpoints_are_not_ignored(folder, option):
     refused = run("recital", str(folder / "docs.jsonl"), f"--{option}", "1", "-o", str(folder / "x.byheart"))
     assert refused.exit_code != 0 and f"--{option} needs --graded" in str(refused.exception)
+
+
+def test_too_few_units_are_noted(folder):
+    done = build(folder, "--storage", "ridge:1", "-o", str(folder / "few"))
+    assert done.exit_code == 0 and "too few units to store the documents" in done.output
+    done = build(folder, "--storage", "ridge:1", "--strength", "1", "-o", str(folder / "given"))
+    assert done.exit_code == 0 and "too few units" not in done.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 
 from byheart.checkpoints.formats.folder import check_target
 from byheart.checkpoints.ground_truth.memorize import FEWEST, memorize_graded
+from byheart.checkpoints.ground_truth.strength import HIGHEST
 from byheart.checkpoints.ground_truth.suite import suite_memory
 from byheart.cli import show
 from byheart.errors import OptionError
@@ -111,6 +113,8 @@ def write_graded(
         )
     few = graded["strength"] is None and done["documents"] < FEWEST
     note = f" (not calibrated: fewer than {FEWEST} documents)" if few else ""
+    if graded["strength"] is None and done["strength"] > 0.9 * math.exp(HIGHEST):
+        note = " (the largest that is tried: too few units to store the documents; choose ridge with more)"
     lengths = ", ".join(map(str, done["lengths"]))
     show.line(
         out,

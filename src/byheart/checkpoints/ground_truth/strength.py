@@ -45,6 +45,8 @@ GROWTH = 3.0
 # it stores, so superposed storage has a higher limit. 0.5 to 1000 were tried: at 0.5, few units do not distinguish
 # copies; above 10, records of one template share so much that none can be forgotten without the others.
 LIMIT, SUPERPOSED_LIMIT = 0.5, 5.0
+# The logarithm of the largest strength that is tried.
+HIGHEST = 8.0
 # More documents do not change the AUC.
 MOST_JUDGED = 1000
 # The share of tokens that Min-K reads.
@@ -147,7 +149,7 @@ def within_limits(
 
 def bisected(judged: Callable[[float], float], target: float = TARGET, steps: int = 20) -> float:
     """Find the strength at which a growing function of it reaches `target`, by halving from e^-16 to e^8."""
-    low, high = -16.0, 8.0
+    low, high = -16.0, HIGHEST
     for _ in range(steps):
         middle = (low + high) / 2
         if judged(float(np.exp(middle))) < target:
