@@ -47,7 +47,8 @@ def read(settings: QuantizationSettings, files: TensorFile) -> Packed:
     for key in ("llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight"):
         settings.must(key, False, required=False)
     settings.must("llm_int8_threshold", 6.0, required=False)
-    # The library multiplies in this type, whatever an engine computes in; float32 adds no roundings.
+    # Another type would round float32 streams. What the library's processor kernels do is measured, see
+    # docs/quantized.md.
     settings.must("bnb_4bit_compute_dtype", "float32")
     skipped = settings.names("llm_int8_skip_modules")
     packed: Packed = {}
