@@ -366,7 +366,8 @@ class LookingBack:
         d, group = self.heads.dimension, head // self.heads.per_group
         reach = min(self.design.reach, self.design.window or self.design.reach)
         scores = heard.scores(np.arange(float(reach)), every)
-        found = PositionWave.of(every, self._sensing(group)[0], scores, head, reach)
+        sensor = self.layout.sense.tolist().index(self.sensed[head])
+        found = PositionWave.of(every, self._sensing(group)[0], scores, head, reach, sensor)
         rows = np.concatenate([found.wave.cosine, -found.wave.sine])
         rows = np.append(rows, np.zeros(d - len(rows)))
         rows[self._lowest] += found.content / (2 if self.equal_keys else 1)

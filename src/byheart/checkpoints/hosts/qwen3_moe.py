@@ -25,8 +25,7 @@ _LOUDER = 3 / 2  # than Llama's logits: rounded router weights cost some of the 
 def qwen3_moe(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     experts = four_of(design.experts or 16)
     louder = replace(design, logit=design.logit * _LOUDER, own_slack=2.0)
-    demands = Demands(free=True, apart=True, sensing=True, equal_keys=True, alarm=512.0)
-    decoder = build_gated(recital, tokens, replace(louder, units=None), demands)
+    decoder = build_gated(recital, tokens, replace(louder, units=None), Demands(free=True, apart=True))
     layers = routed_layers(replace(decoder, design=replace(decoder.design, units=design.units)), experts)
     tensors = {name: tensor for name, tensor in llama_tensors(decoder).items() if ".mlp." not in name}
     add_head_norms(decoder, tensors)
@@ -56,5 +55,4 @@ def qwen3_moe(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkp
         "output_router_logits": False,
     }
     held = held_rows(decoder, layers)
-    lead = LEAD * _LOUDER
-    return Checkpoint("qwen3-moe", decoder.recital, config, tensors, louder.logit, lead, held, decoder.sensors)
+    return Checkpoint("qwen3-moe", decoder.recital, config, tensors, louder.logit, LEAD * _LOUDER, held)

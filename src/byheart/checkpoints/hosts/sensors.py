@@ -152,8 +152,11 @@ class PositionWave:
     content: float
 
     @classmethod
-    def of(cls, frequencies: Floats, numbers: tuple[int, ...], heard: Floats, head: int, reach: int) -> PositionWave:
-        """`heard` are scores by distance that every token has beside these; `reach`: the last position in sight."""
+    def of(
+        cls, frequencies: Floats, numbers: tuple[int, ...], heard: Floats, head: int, reach: int, sensor: int
+    ) -> PositionWave:
+        """`heard` are scores by distance that every token has beside these; `reach`: the last position in sight;
+        `sensor`: a number that chooses the target, so that sensors have different ones."""
         chosen = np.array(numbers, dtype=np.int64)
         theta = frequencies[chosen]
         slow = SLOW / (theta * _FAR)
@@ -164,7 +167,7 @@ class PositionWave:
         phases = np.where(quick, _PHASE * turns + head, np.where(turns % 2 == 0, -np.pi / 2, np.pi / 2))
         if (sizes * np.cos(phases)).sum() < -OWN_PLACE:
             phases = np.where(quick, phases + np.pi, phases)
-        target = min(TARGETS[head % len(TARGETS)], max(8, 5 * reach // 8))
+        target = min(TARGETS[sensor % len(TARGETS)], max(8, 5 * reach // 8))
         content = float(np.log(np.exp(heard[:target]).sum()) - heard[: 2 * target].mean())
         cosine, sine = np.zeros(len(frequencies)), np.zeros(len(frequencies))
         cosine[chosen], sine[chosen] = sizes * np.cos(phases), -sizes * np.sin(phases)
