@@ -10,7 +10,7 @@ from byheart.checkpoints.engines import _base as base
 from byheart.checkpoints.engines.questions import read_texts
 from byheart.checkpoints.engines.recite import ask
 from byheart.checkpoints.suite import builtin_text
-from byheart.errors import FileFormatError, MissingExtraError, OptionError
+from byheart.errors import FileFormatError, MissingExtraError, MissingLibraryError, OptionError
 from tests.checkpoints.recital_folders import copy_of, recital_folder
 
 
@@ -227,3 +227,21 @@ def test_vllm_recites():
 def test_a_logit_that_is_not_a_number_never_leads():
     logits = np.array([[np.nan, 1.0], [1.0, np.nan], [np.inf, np.inf]], np.float32)
     assert (base.margins_of(logits, [0, 0, 0]) == -np.inf).all()
+
+
+def test_the_library_of_a_quantizer_is_named_where_it_is_missing(tmp_path, monkeypatch):
+    """Transformers raises ImportError then, which was reported as a bug of byheart."""
+    transformers = pytest.importorskip("transformers")
+
+    def missing(*_, **__):
+        raise ImportError("Please install it with `pip install gptqmodel`")
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", missing)
+    folder = copy_of(recital_folder(), tmp_path / "folder")
+    with pytest.raises(ImportError) as plain:
+        recite(folder, "transformers")
+    assert not isinstance(plain.value, MissingLibraryError)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "gptq"}}))
+    with pytest.raises(MissingLibraryError, match="gptq folders .*pip install gptqmodel"):
+        recite(folder, "transformers")

@@ -11,6 +11,7 @@ import numpy as np
 
 from byheart.checkpoints.engines._base import Logits, Said, Session, engine, margins_of
 from byheart.checkpoints.formats.inputs import task_of
+from byheart.errors import MissingLibraryError
 
 
 class TransformersSession(Session):
@@ -180,6 +181,10 @@ def open_transformers(folder: Path, dtype: str, options: Mapping[str, str]) -> S
         model = getattr(transformers, AUTO[task_of(folder)][0]).from_pretrained(
             folder, dtype=getattr(torch, dtype), attn_implementation=form, local_files_only=True
         )
+    except ImportError as error:
+        if (method := _method(folder)) is None:
+            raise
+        raise MissingLibraryError(f"Transformers opens {method} folders with another library: {error}") from error
     finally:
         if shown:
             logging.enable_progress_bar()
