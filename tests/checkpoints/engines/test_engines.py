@@ -243,5 +243,5 @@ def test_the_library_of_a_quantizer_is_named_where_it_is_missing(tmp_path, monke
     assert not isinstance(plain.value, MissingLibraryError)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "gptq"}}))
-    with pytest.raises(MissingLibraryError, match="gptq folders .*pip install gptqmodel"):
+    with pytest.raises(MissingLibraryError, match=r"gptq folders .*pip install gptqmodel"):
         recite(folder, "transformers")
