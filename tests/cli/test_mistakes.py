@@ -70,7 +70,7 @@ MISTAKES = [
     (["verify", "m.byheart", "m.byheart"], "is a memory, not data"),
     (["verify", "m.byheart"], "Missing argument 'DATA'"),
     (["predict", "m.byheart"], "give SEQUENCEs or --input DATA"),
-    (["predict", "m.byheart", "Perü"], "abstain_bits answers such rows by unknown"),
+    (["predict", "m.byheart", "Perü"], "memorize with abstain_bits=16 to get `unknown` for such rows"),
     (["predict", "m.byheart", "Francefrance"], "no memorized row has more than"),
     (["predict", "m.byheart", "Peru", ""], "the query, sequence 2 is empty"),
     (["predict", "m.byheart", "--input", "none.txt"], "there is no file 'none.txt'"),

@@ -109,6 +109,17 @@ def quantize_folder(folder: Path, wanted: Format, flavour: str) -> Quantized:
 def shape_for(wanted: Format, config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, int]:
     """Return the sizes at which every matrix fits the format, from those that a design chose.
 
+    Args:
+        wanted: The format.
+        config: The values of config.json.
+        given: The sizes that the user fixed.
+
+    Returns:
+        The sizes that must be larger, rounded up to the format's multiple.
+
+    Raises:
+        OptionError: A size that the user fixed is not such a multiple.
+
     >>> from byheart.checkpoints.formats.quantized import format_of
     >>> shape_for(format_of("fp8-block"), {"hidden_size": 384, "intermediate_size": 960}, {})
     {'units': 1024}

@@ -24,7 +24,19 @@ class QuantizationSettings:
         self.left, self.where = dict(values), where
 
     def must(self, key: str, *allowed: Any, required: bool = True) -> Any:
-        """Take a key that must have one of these values; where it is absent and not required, return the first."""
+        """Take a key that must have one of some values.
+
+        Args:
+            key: The key.
+            allowed: The values that the proof supports, compared with their types.
+            required: Whether the key must exist; if not, its absence counts as the first value.
+
+        Returns:
+            The value.
+
+        Raises:
+            Undecided: The key has another value.
+        """
         if key not in self.left and not required:
             return allowed[0]
         value = self.left.pop(key, "no value")
@@ -85,13 +97,29 @@ def scheme(method: str) -> Callable[[Reader], Reader]:
 
 @dataclass(frozen=True)
 class DecodedFile(TensorFile):
-    """The tensors of a quantized checkpoint under their usual names; `read` decodes and checks."""
+    """The tensors of a quantized checkpoint under their usual names; `read` decodes and checks.
+
+    Attributes:
+        path: The file or folder.
+        entries: Name -> type, shape and place of every tensor, decoded ones included.
+        files: The stored tensors.
+        packed: The weights that are stored as codes, by name.
+        method: The value of quant_method.
+    """
 
     files: TensorFile = field(kw_only=True)
     packed: Mapping[str, PackedWeight] = field(kw_only=True)
     method: str = field(kw_only=True)
 
     def read(self, name: str) -> np.ndarray:
+        """Return a tensor, decoded where it is stored as codes.
+
+        Args:
+            name: The usual name.
+
+        Raises:
+            Undecided: A scale or a decoded weight is not a number of all three types.
+        """
         if name not in self.packed:
             return self.files.read(name)
         weight = self.packed[name]
