@@ -25,7 +25,7 @@ class Format:
     Attributes:
         name: After `--quantize`.
         summary: One line of help.
-        architectures: Hosts whose folders of this format were loaded by an engine's own loader.
+        architectures: Hosts whose matrices the format holds; docs/quantized.md has those that an engine recited.
         flavour: Of the fixture's design, unless another is chosen: `quantized` tolerates errors of weights.
         multiple: The sizes of matrices are multiples of this.
         encode: From a matrix's name and numbers to its stored parts; None leaves the matrix as it is.
