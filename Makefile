@@ -47,11 +47,11 @@ bench: $(DEV)    ## the measurements of benchmarks/, one after the other
 	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(PY) $$file; done
 
 docs: $(DOCS)    ## the site, in site/
-	@$(PY) -m byheart.pages --check
+	@$(PY) -m tools.pages --check
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 pages: $(CORE)  ## write the pages again that are made from registries
-	@$(PY) -m byheart.pages
+	@$(PY) -m tools.pages
 
 clean:           ## remove what make made
 	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,12 @@ from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
-from byheart.pages import built
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))  # mkdocs loads hooks by their file
 
-NOTEBOOKS = Path(__file__).parent.parent / "examples" / "notebooks"
+from tools.pages import built  # noqa: E402
+
+NOTEBOOKS = ROOT / "examples" / "notebooks"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import byheart
 import byheart.plots
-from byheart import pages
+from tools import pages
 
 PROJECT = Path(__file__).parent.parent
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]

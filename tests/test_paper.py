@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from byheart import pages
 from byheart.paper import PAPERS, Entry, cite, find
+from tools import pages
 
 PROJECT = Path(__file__).parent.parent
 

@@ -137,7 +137,7 @@ def all_flags(command: click.Command, context: click.Context) -> set[str]:
 def test_messages_name_flags_that_exist():
     """A remedy with a flag that no command has is worse than none."""
     known = all_flags(commands, click.Context(commands)) | {"--help", "--version"}
-    # of `python -m byheart.pages`, of pip, and of the plugin of pytest
+    # of `python -m tools.pages`, of pip, and of the plugin of pytest
     others = {"--check", "--upgrade", "--byheart-engine", "--byheart-dtype"}
     package = Path(byheart.__file__).parent
     named = {

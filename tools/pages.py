@@ -1,4 +1,4 @@
-"""Write the pages that are generated from registries: `python -m byheart.pages [--check]`.
+"""Write the pages that are generated from registries: `python -m tools.pages [--check]`.
 
 docs/paper-map.md and docs/reading-guide.md come from the labels in the code, the tables of constructions in
 docs/constructions.md and docs/choose.md from the registry, the manual page docs/byheart.1 from the command line's own
@@ -29,9 +29,9 @@ from byheart.cli.paper import fill_registry
 from byheart.data.task import Task
 from byheart.paper import PAPERS, Entry, entries
 from byheart.report import explain
-from byheart.report import reading_guide as guide
 from byheart.report.article import one_scroll
 from byheart.version import __version__
+from tools import reading_guide as guide
 
 PAPER_MAP, TABLE, CHOOSE = Path("docs/paper-map.md"), Path("docs/constructions.md"), Path("docs/choose.md")
 MANUAL, GUIDE = Path("docs/byheart.1"), Path("docs/reading-guide.md")
@@ -117,7 +117,11 @@ def written() -> dict[Path, str]:
 
 
 def manual() -> str:
-    """The manual page, section 1: every command with its options, as `--help` prints them."""
+    """The manual page, section 1: every command with its options, as `--help` prints them.
+
+    click-man finds no command here: it reads `Group.commands`, and these are imported when they are run. It would also
+    join the lines of examples.
+    """
     # with the group's own settings: click keeps the help option that a command got first
     context = click.Context(commands, info_name="byheart", **commands.context_settings)
     lines = [

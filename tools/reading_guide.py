@@ -1,7 +1,7 @@
 """The paper beside the code: docs/reading-guide.md, one section for each step of the proof of KS25's Theorem B.1.
 
 A step names a label of the paper and the function that builds it. Statement and test come from the registry of labels,
-the code from the function itself, so the page cannot drift from either: `python -m byheart.pages --check` compares it.
+the code from the function itself, so the page cannot drift from either: `python -m tools.pages --check` compares it.
 
     >>> [step.label for step in STEPS][:3]
     ['Lemma C.2', 'Lemma B.1', 'Lemma B.2']
@@ -187,7 +187,7 @@ def entry_of(step: ProofStep, entries: Sequence[Entry]) -> Entry:
     for entry in entries:
         if entry.ref.paper == "KS25" and entry.ref.label == step.label and entry.code == step.code:
             return entry
-    raise LookupError(f"{step.code} is not registered for {step.label}: update `byheart.report.reading_guide.STEPS`")
+    raise LookupError(f"{step.code} is not registered for {step.label}: update `tools.reading_guide.STEPS`")
 
 
 def source_of(code: str) -> str:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from byheart.pages import collect
 from byheart.paper import Entry, Ref
-from byheart.report import reading_guide
+from tools import reading_guide
+from tools.pages import collect
 
 
 @pytest.mark.parametrize("step", reading_guide.STEPS, ids=lambda step: step.label)
