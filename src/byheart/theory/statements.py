@@ -438,7 +438,8 @@ state(
 )
 state(
     Ref("M24", "Remark after Theorem 4"),
-    "softmax to another base a is softmax of scores times ln a: keys and queries scaled by √(ln a)",
+    "softmax to another base a is softmax of scores times ln a: keys and queries scaled by √(ln a). In print the "
+    "examples of the proof are scaled by that, too; they need 1/√(ln a) (docs/errata.md)",
     "in words",
 )
 state(
