@@ -191,6 +191,23 @@ def test_the_front_page_shows_cards_and_the_whole_article(site, chromium, width)
     assert outer["height"] >= inner["height"] - 40
 
 
+@pytest.mark.parametrize("page", ["index.html", "explain/index.html"])
+def test_the_live_pages_follow_the_switch_of_the_site(site, chromium, page):
+    """The system is light; the site's switch makes page and frame dark, and light again."""
+    tab = chromium.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
+    tab.goto((site / page).as_uri())
+    tab.locator("iframe.live").scroll_into_view_if_needed()
+    root = tab.frame_locator("iframe.live").locator("html")
+    tab.frame_locator("iframe.live").locator("#a-words button").first.wait_for()
+    paper = {"light": "rgb(253, 253, 252)", "dark": "rgb(17, 22, 27)"}
+    inside = next(frame for frame in tab.frames if frame != tab.main_frame)
+    for scheme in ("light", "dark", "light"):
+        root.and_(tab.frame_locator("iframe.live").locator(f"[data-scheme={scheme}]")).wait_for()
+        assert inside.evaluate("getComputedStyle(document.body).backgroundColor") == paper[scheme]
+        tab.locator("label.md-header__button[for^=__palette]:visible").click()
+    tab.wait_for_function("document.querySelector('iframe.live').offsetHeight > 2000")
+
+
 def test_every_public_name_is_in_the_reference():
     page = (PROJECT / "docs" / "api.md").read_text(encoding="utf-8")
     missing = [name for name in byheart.__all__ if not re.search(rf"\b{name}\b", page)]

@@ -1,6 +1,6 @@
 """Write the pages that are generated from registries: `python -m tools.pages [--check]`.
 
-docs/paper-map.md and docs/reading-guide.md come from the labels in the code, the tables of constructions in
+docs/paper-map.md and both pages of the reading guide come from the labels in the code, the tables of constructions in
 docs/constructions.md and docs/choose.md from the registry, the manual page docs/byheart.1 from the command line's own
 help. `docs/live.html` (what `byheart explain` writes) and `docs/one-scroll.html` (its article alone) are built with the
 site and are not kept in git.
@@ -34,7 +34,7 @@ from byheart.version import __version__
 from tools import reading_guide as guide
 
 PAPER_MAP, TABLE, CHOOSE = Path("docs/paper-map.md"), Path("docs/constructions.md"), Path("docs/choose.md")
-MANUAL, GUIDE = Path("docs/byheart.1"), Path("docs/reading-guide.md")
+MANUAL = Path("docs/byheart.1")
 DEFAULT = "compact"
 
 INTRODUCTION = """\
@@ -81,9 +81,9 @@ def _order(entry: Entry) -> tuple[int, list[str], str, str]:
 
 
 def _row(entry: Entry) -> str:
-    statement = " ".join(entry.statement.split()).replace("|", "\\|")
+    statement, status = (" ".join(text.split()).replace("|", "\\|") for text in (entry.statement, entry.status))
     code, test = (f"`{text}`" if text else "" for text in (entry.code, entry.test))
-    return f"| {entry.ref.label} | {statement} | {entry.status} | {code} | {test} |"
+    return f"| {entry.ref.label} | {statement} | {status} | {code} | {test} |"
 
 
 def construction_table() -> str:
@@ -110,7 +110,8 @@ def _listed() -> list[tuple[str, Listing]]:
 
 def written() -> dict[Path, str]:
     """Every page that is generated from the registries, as it should be."""
-    pages = {PAPER_MAP: render(collect()), MANUAL: manual(), GUIDE: guide.render(collect())}
+    pages = {PAPER_MAP: render(collect()), MANUAL: manual()}
+    pages |= {Path("docs") / name: text for name, text in guide.render(collect()).items()}
     for page, text in ((TABLE, construction_table()), (CHOOSE, construction_words())):
         pages[page] = between(page.read_text(encoding="utf-8"), "constructions", text)
     return pages

@@ -1,7 +1,8 @@
-"""The paper beside the code: docs/reading-guide.md, one section for each step of the proof of KS25's Theorem B.1.
+"""The paper beside the code: two pages, one section for each step of the proof of KS25's Theorem B.1.
 
-A step names a label of the paper and the function that builds it. Statement and test come from the registry of labels,
-the code from the function itself, so the page cannot drift from either: `python -m tools.pages --check` compares it.
+docs/reading-guide.md goes from tokens to contexts, docs/reading-guide-memory.md from contexts to labels. A step names a
+label of the paper and the function that builds it. Statement and test come from the registry of labels, the code from
+the function itself, so the pages cannot drift from either: `python -m tools.pages --check` compares them.
 
     >>> [step.label for step in STEPS][:3]
     ['Lemma C.2', 'Lemma B.1', 'Lemma B.2']
@@ -148,29 +149,43 @@ STEPS = (
     ),
 )
 
-INTRODUCTION = """\
+CONTEXTS, MEMORY = "reading-guide.md", "reading-guide-memory.md"
+_FIRST_OF_MEMORY = [step.label for step in STEPS].index("Lemma C.1")
+
+INTRODUCTIONS = {
+    CONTEXTS: """\
 # The paper beside the code
 
 Each step of the proof of KS25's Theorem B.1 (Theorem 4.1 with its constants), in the order of the proof: the equation,
-the function that builds it, and its test. The form is `plain`, the proof's feed-forward networks. `make pages` writes
-this page from the [paper map's](paper-map.md) registry and the functions themselves; docstrings are dropped here. Read
+the function that builds it, and its test. This page goes from tokens to contexts; [the label
+memory](reading-guide-memory.md) follows. The form is `plain`, the proof's feed-forward networks. `make pages` writes
+both pages from the [paper map's](paper-map.md) registry and the functions themselves; docstrings are dropped here. Read
 [KS25, built](ks25.md) for the results, and [the errata](errata.md) for the gap in Lemma B.2.
-"""
+""",
+    MEMORY: """\
+# The paper beside the code: the label memory
+
+The proof of KS25's Theorem B.1, continued from [tokens to contexts](reading-guide.md): the memory of Lemma C.1, the
+whole network, and its cost. The token memory of step 5 is the same gadget. `make pages` writes this page, too.
+""",
+}
 
 
-def render(entries: Sequence[Entry]) -> str:
-    """The page, from the registry's entries.
+def render(entries: Sequence[Entry]) -> dict[str, str]:
+    """Both pages, from the registry's entries.
 
     Args:
         entries: every registered entry.
 
     Returns:
-        Markdown.
+        The Markdown of every page by its file name.
 
     Raises:
         LookupError: if a step's label and function are not registered together.
     """
-    return "\n".join([INTRODUCTION, *(_section(number, step, entries) for number, step in enumerate(STEPS, start=1))])
+    sections = [_section(number, step, entries) for number, step in enumerate(STEPS, start=1)]
+    parts = {CONTEXTS: sections[:_FIRST_OF_MEMORY], MEMORY: sections[_FIRST_OF_MEMORY:]}
+    return {name: "\n".join([INTRODUCTIONS[name], *found]) for name, found in parts.items()}
 
 
 def _section(number: int, step: ProofStep, entries: Sequence[Entry]) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 import byheart
 from byheart.ir.evaluate import answers
-from byheart.ir.layers import Affine, Matrix
+from byheart.ir.layers import Affine, Matrix, Residual
 from byheart.ir.network import Decode, Network, Readout
 from byheart.report import article
 from byheart.theory.theorems import token_labels
@@ -60,6 +60,13 @@ def test_every_letter_with_a_number_is_needed():
     for gone in ("", *chosen):
         sums = {bag: sum(phi[letter] for letter in bag if letter != gone) for bag in bags}
         assert (len(set(sums.values())) == len(bags)) == (gone == ""), gone
+
+
+def test_a_block_has_at_most_the_parameters_that_the_text_names():
+    blocks = [layer for layer in article.example().memory.network.layers if isinstance(layer, Residual)]
+    most = article.article_parts()["block_parameters"]
+    assert max(block.hidden for block in blocks) == article.UNITS and max(block.parameters for block in blocks) == most
+    assert f"A block has at most {most} parameters (10 numbers in and out, at most 14 ReLUs)" in page()
 
 
 def test_guarantee_line_and_crossing():
@@ -202,6 +209,8 @@ def test_on_a_phone_and_in_print(open_page, scheme):
     assert tab.locator("#a-table tr").count() == article.story()["memory"]["layers"] + 1
     assert tab.locator("#a-table").is_visible() and not tab.locator("#a-next").is_visible()
     assert "none yet" not in tab.inner_text("#a-named"), "on paper the strips show their bits"
+    paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert paper == "rgb(253, 253, 252)", "paper is light, whatever the screen is"
 
 
 def test_it_plays_and_needs_nothing_from_elsewhere(open_page):

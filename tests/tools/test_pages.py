@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from byheart.paper import Entry, Ref
@@ -36,6 +37,8 @@ def test_table_survives_odd_statements():
     entry = Entry(Ref("KS25", "Lemma G.2"), "|x| stays\n inside", "byheart.gadgets.interval", "build", "tests/x.py")
     row = pages.render([entry]).splitlines()[-1]
     assert row == "| Lemma G.2 | \\|x\\| stays inside | built | `byheart.gadgets.interval.build` | `tests/x.py` |"
+    row = pages.render([replace(entry, status="partly: 1 instead of √|S|")]).splitlines()[-1]
+    assert "| partly: 1 instead of √\\|S\\| |" in row
 
 
 def test_labels_are_in_the_order_of_the_paper():

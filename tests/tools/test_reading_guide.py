@@ -1,5 +1,7 @@
 """The reading guide: every step is registered, its function is short, and the page shows the function as it is."""
 
+import re
+
 import pytest
 
 from byheart.paper import Entry, Ref
@@ -12,7 +14,16 @@ def test_functions_can_be_read_alone(step):
     entry = reading_guide.entry_of(step, collect())
     source = reading_guide.source_of(step.code)
     assert source.startswith("def ") and '"""' not in source and len(source.splitlines()) <= 40
-    assert f"```py\n{source}\n```" in reading_guide.render(collect()) and entry.test.startswith("tests/")
+    pages = reading_guide.render(collect())
+    assert [f"```py\n{source}\n```" in page for page in pages.values()].count(True) == 1
+    assert entry.test.startswith("tests/")
+
+
+def test_pages_are_short_and_in_order():
+    pages = reading_guide.render(collect())
+    assert all(len(page.split()) <= 1500 for page in pages.values())
+    numbers = [int(number) for page in pages.values() for number in re.findall(r"(?m)^## (\d+)\.", page)]
+    assert numbers == list(range(1, len(reading_guide.STEPS) + 1))
 
 
 def test_a_step_that_is_not_registered_is_an_error():

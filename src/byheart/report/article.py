@@ -46,6 +46,7 @@ WORDS = (("tar", "thing"), ("rat", "animal"), ("oat", "plant"), ("net", "thing")
 PER_GROUP = 2
 KEY_WEIGHTS, KEY_BIAS = {"x": 1, "id": 2}, -10
 
+UNITS = 14  # hidden units of a block, at most: the width of Theorem 4.1
 LETTERS, COORDINATES, CLASSES, ALPHABET = 5, 2, 2, 26
 FARTHEST = ALPHABET**2 + (LETTERS - 1) ** 2  # r², of the last letter at the last position
 FIRST_DECADE, LAST_DECADE, PER_DECADE = 1, 10, 8
@@ -242,7 +243,8 @@ def sizes() -> dict[str, Any]:
 def article_parts() -> dict[str, Any]:
     """Return the template's variables: the JSON, safe inside a script element, and the numbers in the text."""
     data = script_safe(json.dumps({"story": story(), "sizes": sizes()}, separators=(",", ":")))
-    return {"article": data, "per_group": PER_GROUP, "sizes": sizes()}
+    block = {"stream": len(STREAM), "units": UNITS, "block_parameters": 2 * len(STREAM) * UNITS + UNITS + len(STREAM)}
+    return {"article": data, "per_group": PER_GROUP, "sizes": sizes(), **block}
 
 
 def one_scroll() -> str:

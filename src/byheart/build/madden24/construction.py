@@ -85,7 +85,7 @@ class Features(StrEnum):
 
 @implements(
     Ref("M24", "Theorem 5"),
-    statement="a one-layer decoder with m neurons interpolates any next-token distributions of m contexts",
+    statement="a one-layer decoder with m neurons interpolates any positive next-token distributions of m contexts",
     test="tests/build/madden24/test_construction.py",
     partly="solved in float64: the gap to the entropy is proved to be small, the theorem interpolates exactly",
 )

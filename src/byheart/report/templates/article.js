@@ -196,8 +196,17 @@
     const now = Math.round(entry.contentRect.width);
     if (Math.abs(now - width) > 4) { width = now; draw(); }
   }).observe(byId("one-scroll"));
-  // A page around it may give it the height that it needs; nothing else is sent, and nothing is received.
-  if (self !== top) new ResizeObserver(() => parent.postMessage({ byheart: "height", height: document.documentElement.scrollHeight }, "*")).observe(document.body);
+  // A page around it may give it the height that it needs, and its light or dark scheme; nothing else is sent or received.
+  if (self !== top) {
+    const send = () => parent.postMessage({ byheart: "height", height: document.documentElement.scrollHeight }, "*");
+    addEventListener("message", ({ source, data }) => {
+      if (source !== parent || data?.byheart !== "scheme" || !["light", "dark"].includes(data.scheme)) return;
+      const first = document.documentElement.dataset.scheme === undefined;
+      document.documentElement.dataset.scheme = data.scheme;
+      if (first) send(); // the page around it may have missed the height
+    });
+    new ResizeObserver(send).observe(document.body);
+  }
   // On paper the head cannot move: it is drawn after the first key, and the table shows every block.
   let untouched = false;
   window.addEventListener("beforeprint", () => { stop(); byId("a-all").open = true; untouched = state.step === 0; if (untouched) step(groupCount + keyBits); });
