@@ -24,8 +24,8 @@ from byheart.export.onnx_table import (
     GraphLabels,
     TableSignature,
     check_same_graph,
+    finish_lookup,
     graph_inputs,
-    graph_outputs,
     label_constant,
     read_labels,
 )
@@ -78,12 +78,13 @@ class HashedLookup:
         return {"hashed": numbers | ({} if self.matrix is None else {"matrix": self.matrix.value})}
 
 
-def build_hashed_model(lookup: HashedLookup, about: dict[str, str]) -> Any:
+def build_hashed_model(lookup: HashedLookup, about: dict[str, str], label: str = "") -> Any:
     """The ONNX model of a hashed lookup.
 
     Args:
         lookup: The contents of the file.
         about: Metadata of the model.
+        label: The name of the label column.
 
     Returns:
         A checked `onnx.ModelProto`.
@@ -106,8 +107,7 @@ def build_hashed_model(lookup: HashedLookup, about: dict[str, str]) -> Any:
     graph.nodes.append(helper.make_node("Squeeze", [known, axis], [signature.known]))
     flat = graph.node("Squeeze", [chosen, axis], "class_of_row")
     graph.nodes.append(helper.make_node("Gather", [label_constant(graph, lookup.answers), flat], [signature.label]))
-    graph.forget_node_names()
-    return graph.model(inputs, graph_outputs(graph, lookup.answers, signature), about)
+    return finish_lookup(graph, inputs, lookup.answers, signature, about, label)
 
 
 def _whole(graph: Graph, number: int, wish: str) -> str:
@@ -207,8 +207,10 @@ def read_hashed(
 
     try:
         constants = {part.name: part for part in model.graph.initializer}
-        answers = read_labels(onnx, constants["labels"], label_type)
-        packed = onnx.numpy_helper.to_array(constants["table"])
+        stored = next(part for part in constants.values() if part.data_type == onnx.TensorProto.UINT8)
+        gathers = [node for node in model.graph.node if node.op_type == "Gather"]
+        answers = read_labels(onnx, constants[gathers[-1].input[0]], label_type)
+        packed = onnx.numpy_helper.to_array(stored)
         numbers = {name: int(record["hashed"][name]) for name in _RECORDED}
         matrix = record["hashed"].get("matrix")
         table = HashedTable(columns=len(columns), count=len(answers.labels), packed=packed, **numbers)

@@ -29,8 +29,8 @@ from byheart.export.onnx_table import (
     GraphLabels,
     TableSignature,
     check_same_graph,
+    finish_lookup,
     graph_inputs,
-    graph_outputs,
 )
 from byheart.export.targets.onnx import Graph
 
@@ -116,12 +116,13 @@ def _cell(part: str, kind: CellType) -> Any:
     return int(part)
 
 
-def build_joined_model(lookup: JoinedLookup, about: dict[str, str]) -> Any:
+def build_joined_model(lookup: JoinedLookup, about: dict[str, str], label: str = "") -> Any:
     """The ONNX model of a joined lookup.
 
     Args:
         lookup: The contents of the file.
         about: Metadata of the model.
+        label: The name of the label column.
 
     Returns:
         A checked `onnx.ModelProto`.
@@ -131,8 +132,7 @@ def build_joined_model(lookup: JoinedLookup, about: dict[str, str]) -> Any:
     inputs = graph_inputs(graph, lookup.columns, signature)
     joined = _joined(graph, lookup)
     answer_nodes(graph, cell_keys(graph, lookup.keys, CellType.TEXT), joined, lookup.listed, signature)
-    graph.forget_node_names()
-    return graph.model(inputs, graph_outputs(graph, lookup.answers, signature), about)
+    return finish_lookup(graph, inputs, lookup.answers, signature, about, label)
 
 
 def _joined(graph: Graph, lookup: JoinedLookup) -> str:

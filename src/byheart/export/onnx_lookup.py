@@ -18,7 +18,7 @@ and compares the two. So a file is proved from its own bytes: it lists these row
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,21 +30,23 @@ from byheart.data.tokens.front import Cells, Cutting, Front, FrontColumn, Scaled
 from byheart.data.tokens.row_keys import RowKeys, empty_stages
 from byheart.errors import ExportError, FileFormatError
 from byheart.export.onnx_table import (
+    DTYPES,
     ROWS,
     GraphLabels,
     TableSignature,
     check_same_graph,
+    finish_lookup,
     graph_inputs,
-    graph_outputs,
-    label_constant,
-    read_labels,
     tensor,
 )
-from byheart.export.targets.onnx import ML, Graph
+from byheart.export.targets.onnx import ML, Graph, pack, varint_sizes
 
 Whole = npt.NDArray[np.int64]
 _LEAST = -(1 << 63)  # the mark of unknown rows beside whole labels, unless it is a label
-_RAW = 8  # bytes of an int64 in a tensor; a repeated attribute needs a tag and 1 to 10 bytes
+_RAW = 8  # bytes of a float64, and of an int64 in a raw tensor
+# More bytes of a tensor in an attribute than of a list there: two wrappers, the dimension, the type; measured.
+_TENSOR_BYTES, _DEFAULT_TENSOR_BYTES = 9, 8
+_FOLDED_BYTES = 300  # more bytes of digits that are listed with their stride: a node less is half a microsecond
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +67,7 @@ class TableLookup:
         codes, known = front.encode(columns)
         if not known.all():
             raise ExportError("a row of the table has a cell that its own front does not contain; please report this")
-        local = codes - np.array(front.first_codes)
+        local = digits_of(front, codes - np.array(front.first_codes))
         given = np.asarray(classes, dtype=np.int64)
         if is_keyed(front):
             found = np.zeros(front.sizes[0], dtype=np.int64)
@@ -98,9 +100,7 @@ class TableLookup:
             assert isinstance(cutting, Cells)
             return {(cell,): label for cell, label in zip(cutting.values, labels, strict=True)}
         digits = self.keys.digits(digit_sizes(self.front))
-        cells = [
-            _cells_of(column.cutting, digits[:, place].tolist()) for place, column in enumerate(self.front.columns)
-        ]
+        cells = [_cells_of(column.cutting, digits[:, place]) for place, column in enumerate(self.front.columns)]
         return dict(zip(zip(*cells, strict=True), labels, strict=True))
 
 
@@ -110,30 +110,55 @@ def is_keyed(front: Front) -> bool:
 
 
 def digit_sizes(front: Front) -> tuple[int, ...]:
-    """How many digits each place has: its codes, and one more for a cell outside the table."""
-    return tuple(size + 1 for size in front.sizes)
+    """How many digits each place has.
+
+    Listed cells have a digit each and one for every other cell. Scaled numbers have one for all below the lowest
+    (0), one for each number of the scale, one for all others, and one for the missing cell.
+    """
+    return tuple(_digit_count(column.cutting) for column in front.columns)
 
 
-def _cells_of(cutting: Cutting, codes: list[int]) -> list[Any]:
+def _digit_count(cutting: Cutting) -> int:
+    return sum(cutting.sizes) + (2 if isinstance(cutting, Scaled) else 1)
+
+
+def digits_of(front: Front, codes: Whole) -> Whole:
+    """The digits of codes (rows, places) that are counted from 0 at every place."""
+    found = codes.copy()
+    for place, column in enumerate(front.columns):
+        way = column.cutting
+        if isinstance(way, Scaled):
+            found[:, place] += 1 + (codes[:, place] > way.high - way.low)
+    return found
+
+
+def _cells_of(cutting: Cutting, digits: Whole) -> list[Any]:
+    """The cells of digits; a FileFormatError for a digit that cells outside the table have."""
     if isinstance(cutting, Cells):
+        codes, count = digits.tolist(), len(cutting.values)
+        if codes and max(codes) >= count:
+            raise FileFormatError("the file lists a row of unknown cells")
         return [cutting.values[code] for code in codes]
     if isinstance(cutting, Scaled):
-        return [cutting.value(code) for code in codes]
+        span = cutting.high - cutting.low + 1
+        if ((digits == 0) | (digits == span + 1)).any():
+            raise FileFormatError("the file lists a row of unknown numbers")
+        return [cutting.value(digit - 1 - (digit > span)) for digit in digits.tolist()]
     raise ExportError(f"a lookup has no {cutting.name}")
 
 
-def varint_bytes(numbers: Whole) -> int:
-    """Bytes of whole numbers as a repeated attribute: a tag and 7 bits per byte, 10 bytes for a negative number.
+def list_bytes(numbers: Whole) -> int:
+    """Bytes of whole numbers as a repeated attribute: a tag and a varint each.
 
-    >>> varint_bytes(np.array([0, 127, 128, -1]))
+    >>> list_bytes(np.array([0, 127, 128, -1]))
     18
     """
-    if not len(numbers):
-        return 0
-    bits = np.array([64 if n < 0 else max(1, int(n).bit_length()) for n in np.unique(numbers).tolist()])
-    sizes = 1 + (bits + 6) // 7
-    _, counts = np.unique(numbers, return_counts=True)
-    return int((sizes * counts).sum())
+    return int((1 + varint_sizes(numbers)).sum())
+
+
+def tensor_bytes(numbers: Whole) -> int:
+    """Bytes of whole numbers as a tensor in an attribute."""
+    return min(int(varint_sizes(numbers).sum()), _RAW * len(numbers)) + _TENSOR_BYTES
 
 
 def text_bytes(texts: Sequence[str]) -> int:
@@ -144,15 +169,16 @@ def text_bytes(texts: Sequence[str]) -> int:
 
 def whole_bytes(numbers: Whole) -> int:
     """Bytes of whole numbers in the smaller of the two forms."""
-    return min(varint_bytes(numbers), _RAW * len(numbers) + 12)
+    return min(list_bytes(numbers), tensor_bytes(numbers))
 
 
-def build_lookup_model(lookup: TableLookup, about: dict[str, str]) -> Any:
+def build_lookup_model(lookup: TableLookup, about: dict[str, str], label: str = "") -> Any:
     """The ONNX model of a lookup.
 
     Args:
         lookup: The tables of the file.
         about: Metadata of the model.
+        label: The name of the label column.
 
     Returns:
         A checked `onnx.ModelProto`.
@@ -168,8 +194,7 @@ def build_lookup_model(lookup: TableLookup, about: dict[str, str]) -> Any:
     else:
         number = _row_number(graph, front, signature, lookup.keys)
         answer_nodes(graph, _whole_keys(graph, lookup.keys.stages[-1].keys), number, lookup, signature)
-    graph.forget_node_names()
-    return graph.model(inputs, graph_outputs(graph, answers, signature), about)
+    return finish_lookup(graph, inputs, answers, signature, about, label)
 
 
 def _castable(graph: Graph, cells: str, type: CellType) -> str:
@@ -186,11 +211,15 @@ def _attribute(graph: Graph, name: str, **content: Any) -> Any:
     return graph.onnx.AttributeProto(name=name, type=kind[next(iter(content))], **content)
 
 
-def _whole_list(graph: Graph, role: str, numbers: Whole) -> Any:
-    """Whole numbers as an attribute or as a tensor, whichever is smaller."""
-    if varint_bytes(numbers) <= _RAW * len(numbers) + 12:
+def _whole_list(graph: Graph, role: str, numbers: Whole, extra: int = 0) -> Any:
+    """Whole numbers as an attribute or as a tensor, whichever is smaller; `extra` bytes come with the tensor."""
+    if list_bytes(numbers) <= tensor_bytes(numbers) + extra:
         return _attribute(graph, f"{role}_int64s", ints=numbers.tolist())
-    return _attribute(graph, f"{role}_tensor", t=graph.onnx.numpy_helper.from_array(numbers, role))
+    return _attribute(graph, f"{role}_tensor", t=_unnamed(graph, numbers))
+
+
+def _unnamed(graph: Graph, numbers: npt.NDArray[Any]) -> Any:
+    return pack(graph.onnx.numpy_helper.from_array(numbers))
 
 
 def _whole_keys(graph: Graph, keys: Whole) -> Any:
@@ -202,8 +231,7 @@ def cell_keys(graph: Graph, cutting: Cells, type: CellType) -> Any:
     if type is CellType.TEXT:
         return _attribute(graph, "keys_strings", strings=[(value or "").encode() for value in cutting.values])
     if type is CellType.NUMBER:
-        keys = graph.onnx.numpy_helper.from_array(tensor(cutting.values, type), "keys")
-        return _attribute(graph, "keys_tensor", t=keys)
+        return _attribute(graph, "keys_tensor", t=_unnamed(graph, tensor(cutting.values, type)))
     return _whole_keys(graph, np.array(cutting.values, dtype=np.int64))
 
 
@@ -217,19 +245,24 @@ def _encoder(graph: Graph, keys: Any, values: Sequence[Any], source: str, wish: 
     return name
 
 
-def _default(graph: Graph, number: int, values: Any) -> Any:
-    """The default in the form of the values: ONNX Runtime reads both from tensors or both from attributes."""
+def _whole_values(graph: Graph, numbers: Whole, default: int) -> list[Any]:
+    """The attributes of whole values and of the default: ONNX Runtime reads both from tensors or both from lists."""
+    values = _whole_list(graph, "values", numbers, _DEFAULT_TENSOR_BYTES)
     if values.name.endswith("_tensor"):
-        return _attribute(
-            graph, "default_tensor", t=graph.onnx.numpy_helper.from_array(np.array([number], np.int64), "default")
-        )
-    return _attribute(graph, "default_int64", i=number)
+        return [values, _attribute(graph, "default_tensor", t=_unnamed(graph, np.array([default], np.int64)))]
+    return [values, _attribute(graph, "default_int64", i=default)]
 
 
-def _digits(graph: Graph, keys: Any, count: int, source: str) -> str:
-    """The place of each value among `count` keys, and `count` for any other value."""
-    values = _whole_list(graph, "values", np.arange(count, dtype=np.int64))
-    return _encoder(graph, keys, [values, _default(graph, count, values)], source, "digits")
+def _digits(graph: Graph, keys: Any, count: int, source: str, stride: int = 1) -> str:
+    """The place of each value among `count` keys times the stride, and that of `count` for any other value."""
+    values = _whole_values(graph, np.arange(count, dtype=np.int64) * stride, count * stride)
+    return _encoder(graph, keys, values, source, "digits")
+
+
+def _folds(count: int, stride: int) -> bool:
+    """Whether digits are listed times their stride, which saves a node."""
+    places = np.arange(count, dtype=np.int64)
+    return count * stride < 1 << 62 and whole_bytes(places * stride) <= whole_bytes(places) + _FOLDED_BYTES
 
 
 def _returns_label(lookup: TableLookup) -> bool:
@@ -244,46 +277,56 @@ def _returns_label(lookup: TableLookup) -> bool:
             return True
         texts = [str(label) for label in answers.labels]
         sizes = np.array([text_bytes([text]) for text in texts], dtype=np.int64)
-        return int(sizes[lookup.classes].sum()) < varint_bytes(lookup.classes) + int(sizes.sum())
+        return int(sizes[lookup.classes].sum()) < whole_bytes(lookup.classes + 1) + int(sizes.sum())
     if answers.type is CellType.WHOLE:
         labels = np.array(answers.labels, dtype=np.int64)
-        return whole_bytes(labels[lookup.classes]) <= varint_bytes(lookup.classes) + _RAW * len(labels)
-    return _RAW * len(lookup.classes) <= varint_bytes(lookup.classes) + _RAW * len(answers.labels)
+        return whole_bytes(labels[lookup.classes]) <= whole_bytes(lookup.classes + 1) + tensor_bytes(labels)
+    return _RAW * len(lookup.classes) <= whole_bytes(lookup.classes + 1) + _RAW * len(answers.labels)
 
 
 def answer_nodes(graph: Graph, keys: Any, source: str, lookup: TableLookup, signature: TableSignature) -> None:
     """The label and whether the row is known, from the number of a row."""
     answers, helper = lookup.answers, graph.onnx.helper
     if _returns_label(lookup):
-        values, default = _label_values(graph, lookup)
         node = helper.make_node("LabelEncoder", [source], [signature.label], domain=ML)
-        node.attribute.extend([keys, values, default])
+        node.attribute.extend([keys, *_label_values(graph, lookup)])
         graph.domains.add(ML)
         graph.nodes.append(node)
         _known_by_label(graph, answers, signature)
         return
-    values = _whole_list(graph, "values", lookup.classes)
-    number = _encoder(graph, keys, [values, _default(graph, len(answers.labels), values)], source, "class")
-    graph.nodes.append(helper.make_node("Gather", [label_constant(graph, answers), number], [signature.label]))
-    count = graph.constant(len(answers.labels), "classes", np.int64)
-    graph.nodes.append(helper.make_node("Less", [number, count], [signature.known]))
+    # Class 0 is that of unknown rows, so that `known` is the class as a truth value.
+    number = _encoder(graph, keys, _whole_values(graph, lookup.classes + 1, 0), source, "class")
+    graph.nodes.append(helper.make_node("Gather", [_label_table(graph, answers), number], [signature.label]))
+    truth = graph.onnx.TensorProto.BOOL
+    graph.nodes.append(helper.make_node("Cast", [number], [signature.known], to=truth))
 
 
-def _label_values(graph: Graph, lookup: TableLookup) -> tuple[Any, Any]:
+def _label_table(graph: Graph, answers: GraphLabels) -> str:
+    """The label of unknown rows, then the label of every class, as a constant."""
+    labels = [answers.unknown, *answers.labels]
+    if answers.type is CellType.TEXT:
+        return graph.texts(labels, "labels")
+    return graph.constant(np.array(labels, dtype=DTYPES[answers.type]), "labels", DTYPES[answers.type])
+
+
+def _read_label_table(onnx: Any, constant: Any, type: CellType) -> GraphLabels:
+    text = constant.data_type == onnx.TensorProto.STRING
+    labels = [part.decode() for part in constant.string_data] if text else onnx.numpy_helper.to_array(constant).tolist()
+    return GraphLabels(tuple(labels[1:]), type, labels[0])
+
+
+def _label_values(graph: Graph, lookup: TableLookup) -> list[Any]:
     """The label of every row and the one of no row, as attributes of a `LabelEncoder`."""
     answers, classes = lookup.answers, lookup.classes
     if answers.type is CellType.TEXT:
         labels = [str(label).encode() for label in answers.labels]
         values = _attribute(graph, "values_strings", strings=[labels[k] for k in classes.tolist()])
-        return values, _attribute(graph, "default_string", s=str(answers.unknown).encode())
+        return [values, _attribute(graph, "default_string", s=str(answers.unknown).encode())]
     if answers.type is CellType.WHOLE:
-        values = _whole_list(graph, "values", np.array(answers.labels, dtype=np.int64)[classes])
-        return values, _default(graph, answers.unknown, values)
-    stored, nothing = (
-        graph.onnx.numpy_helper.from_array(np.array(numbers, dtype=np.float64), name)
-        for numbers, name in (([answers.labels[k] for k in classes.tolist()], "values"), ([math.nan], "default"))
-    )
-    return _attribute(graph, "values_tensor", t=stored), _attribute(graph, "default_tensor", t=nothing)
+        return _whole_values(graph, np.array(answers.labels, dtype=np.int64)[classes], answers.unknown)
+    stored = _unnamed(graph, np.array(answers.labels, dtype=np.float64)[classes])
+    nothing = _unnamed(graph, np.array([math.nan]))
+    return [_attribute(graph, "values_tensor", t=stored), _attribute(graph, "default_tensor", t=nothing)]
 
 
 def _known_by_label(graph: Graph, answers: GraphLabels, signature: TableSignature) -> None:
@@ -303,12 +346,13 @@ def _known_by_label(graph: Graph, answers: GraphLabels, signature: TableSignatur
 
 def _row_number(graph: Graph, front: Front, signature: TableSignature, keys: RowKeys) -> str:
     """The number of each row that the last list is searched for."""
-    groups = _digit_groups(graph, front, signature)
+    strides = {place: stride for stage in keys.stages for place, stride in enumerate(stage.strides, start=stage.start)}
+    groups = _digit_groups(graph, front, signature, strides)
     earlier = ""
     for stage in keys.stages:
-        strides = dict(enumerate(stage.strides, start=stage.start))
+        own = dict(enumerate(stage.strides, start=stage.start))
         terms = [earlier and graph.node("Mul", [earlier, graph.whole([stage.carry], "carry")], "carried")]
-        terms += [_weighed(graph, group, strides) for group in groups]
+        terms += [_weighed(graph, group, own) for group in groups]
         number = ""
         for term in filter(None, terms):
             number = graph.node("Add", [number, term], "number") if number else term
@@ -320,11 +364,15 @@ def _row_number(graph: Graph, front: Front, signature: TableSignature, keys: Row
 
 @dataclass(frozen=True)
 class _Group:
-    """Columns that become digits in one step: (batch, places) of a matrix, else (places, batch), or (batch,) of one."""
+    """Columns that become digits in one step: (batch, places) of a matrix, else (places, batch), or (batch,) of one.
+
+    `folded`: the digits are those times their stride.
+    """
 
     places: list[int]
     digits: str
     matrix: bool = False
+    folded: bool = False
 
 
 def _weighed(graph: Graph, group: _Group, strides: dict[int, int]) -> str:
@@ -336,12 +384,12 @@ def _weighed(graph: Graph, group: _Group, strides: dict[int, int]) -> str:
         return graph.node("MatMul", [group.digits, graph.whole(weights, "strides")], "number")
     if len(weights) > 1:
         return graph.node("MatMul", [graph.whole(weights, "strides"), group.digits], "number")
-    if weights == [1]:
+    if group.folded or weights == [1]:
         return group.digits
     return graph.node("Mul", [group.digits, graph.whole(weights, "stride")], "scaled")
 
 
-def _digit_groups(graph: Graph, front: Front, signature: TableSignature) -> list[_Group]:
+def _digit_groups(graph: Graph, front: Front, signature: TableSignature, strides: dict[int, int]) -> list[_Group]:
     """The digits of all columns."""
     ways = [column.cutting for column in front.columns]
     if signature.matrix is not None:
@@ -356,7 +404,10 @@ def _digit_groups(graph: Graph, front: Front, signature: TableSignature) -> list
         if isinstance(column.cutting, Cells):
             cells = _castable(graph, column.name, column.type)
             keys = cell_keys(graph, column.cutting, column.type)
-            groups.append(_Group([place], _digits(graph, keys, len(column.cutting.values), cells)))
+            count, stride = len(column.cutting.values), strides[place]
+            folds = _folds(count, stride)
+            digits = _digits(graph, keys, count, cells, stride if folds else 1)
+            groups.append(_Group([place], digits, folded=folds))
         elif isinstance(column.cutting, Scaled):
             places = together[column.type]
             if place == places[0]:
@@ -389,9 +440,11 @@ def _scaled_columns(graph: Graph, columns: Sequence[FrontColumn]) -> str:
 
 
 def _scaled_digits(graph: Graph, ways: Sequence[Scaled], cells: str, type: CellType, upright: bool = False) -> str:
-    """Digits of numbers: Round(x·10^d) - low where that divided by 10^d is x again, and in the range.
+    """Digits of numbers (`digit_sizes`): Round(x·10^d) - low + 1 where that divided by 10^d is x again.
 
-    Cells are (batch, columns), or (columns, batch) if `upright`.
+    Cells are (batch, columns), or (columns, batch) if `upright`. A number that is not of the scale is taken for one
+    above it, and numbers outside it for the one before its first or after its last number. Whole numbers are compared
+    as doubles, which keeps their order: ONNX Runtime 1.31 orders some int64 above 2^31 wrongly in Max, Min and Clip.
     """
     kinds = graph.onnx.TensorProto
 
@@ -399,30 +452,37 @@ def _scaled_digits(graph: Graph, ways: Sequence[Scaled], cells: str, type: CellT
         same = len(set(values)) == 1
         return graph.constant(values[:1] if same else [[one] for one in values] if upright else values, wish, kind)
 
-    lows, highs = [way.low for way in ways], [way.high for way in ways]
-    outside = row([way.high - way.low + 1 + way.missing for way in ways], "outside", np.int64)
+    below, above = [float(way.low - 1) for way in ways], [float(way.high + 1) for way in ways]
+    alike = len({*below}) == len({*above}) == 1
+    # Clip takes scalars.
+    least, most = (
+        graph.constant(bounds[0], wish, np.float64) if alike else row(bounds, wish, np.float64)
+        for bounds, wish in ((below, "below"), (above, "above"))
+    )
     if type is CellType.WHOLE:
-        least = row(lows, "low", np.int64)
-        low = graph.node("GreaterOrEqual", [cells, least], "not_below")
-        high = graph.node("LessOrEqual", [cells, row(highs, "high", np.int64)], "not_above")
-        inside = graph.node("And", [low, high], "inside")
-        return graph.node("Where", [inside, graph.node("Sub", [cells, least], "from_low"), outside], "digits")
-    unit = row([10.0**way.digits for way in ways], "unit", np.float64)
-    rounded = graph.node("Round", [graph.node("Mul", [cells, unit], "times_unit")], "rounded")
-    exact = graph.node("Equal", [graph.node("Div", [rounded, unit], "divided"), cells], "exact")
-    least = row(list(map(float, lows)), "low", np.float64)
-    low = graph.node("GreaterOrEqual", [rounded, least], "not_below")
-    high = graph.node("LessOrEqual", [rounded, row(list(map(float, highs)), "high", np.float64)], "not_above")
-    known = graph.node("And", [graph.node("And", [low, high], "inside"), exact], "known_cell")
-    # Where() before Cast: NaN and large numbers have no int64.
-    from_low = graph.node("Sub", [rounded, least], "from_low")
-    valid = graph.node("Where", [known, from_low, row([0.0], "zero", np.float64)], "valid")
-    digits = graph.node("Where", [known, graph.node("Cast", [valid], "whole", to=kinds.INT64), outside], "digits")
+        inside = graph.node("Cast", [cells], "numbers", to=kinds.DOUBLE)
+    else:
+        inside = graph.node("Where", [*_on_scale(graph, ways, cells, row), most], "on_scale")
+    if alike:
+        inside = graph.node("Clip", [inside, least, most], "inside")
+    else:
+        inside = graph.node("Min", [graph.node("Max", [inside, least], "not_below"), most], "inside")
+    digits = graph.node("Cast", [graph.node("Sub", [inside, least], "from_low")], "digits", to=kinds.INT64)
     if any(way.missing for way in ways):
-        # A column without missing cells has the digit of an unknown cell here.
-        lost = row([way.high - way.low + 1 for way in ways], "missing", np.int64)
+        # A column without missing cells has the digit of a number above its scale here.
+        lost = row([way.high - way.low + 2 + way.missing for way in ways], "missing", np.int64)
         digits = graph.node("Where", [graph.node("IsNaN", [cells], "is_missing"), lost, digits], "digits")
     return digits
+
+
+def _on_scale(graph: Graph, ways: Sequence[Scaled], cells: str, row: Callable[..., str]) -> tuple[str, str]:
+    """Which decimals are of their scale, and their rounded multiples; NaN is not."""
+    if not any(way.digits for way in ways):
+        rounded = graph.node("Round", [cells], "rounded")
+        return graph.node("Equal", [rounded, cells], "exact"), rounded
+    unit = row([10.0**way.digits for way in ways], "unit", np.float64)
+    rounded = graph.node("Round", [graph.node("Mul", [cells, unit], "times_unit")], "rounded")
+    return graph.node("Equal", [graph.node("Div", [rounded, unit], "divided"), cells], "exact"), rounded
 
 
 def lookup_record(lookup: TableLookup) -> dict[str, Any]:
@@ -499,16 +559,18 @@ def take_lookup(
     front = Front(tuple(FrontColumn(name, type, cutting) for (name, type), cutting in pairs))
     final = encoders[-1]
     values = listed("values", final)
-    constants = {part.name: part for part in graph.initializer}
-    direct = not any(node.op_type == "Gather" and node.input[0] == "labels" for node in graph.node)
-    if direct:
+    table = next((node.input[0] for node in graph.node if node.op_type == "Gather"), None)
+    if table is None:
         distinct = list(dict.fromkeys(values))
         answers = GraphLabels.of(distinct, label_type)
         ids = {label: k for k, label in enumerate(distinct)}
         classes = np.array([ids[value] for value in values], dtype=np.int64)
     else:
-        answers = read_labels(onnx, constants["labels"], label_type)
-        classes = np.array(values, dtype=np.int64)
+        stored = next(part for part in graph.initializer if part.name == table)
+        answers = _read_label_table(onnx, stored, label_type)
+        classes = np.array(values, dtype=np.int64) - 1
+        if len(classes) and not 0 <= classes.min() <= classes.max() < len(answers.labels):
+            raise FileFormatError("the file gives a row a label that it does not have")
     if is_keyed(front):
         return TableLookup(front, None, classes, answers)._ordered()
     stages = [

@@ -121,6 +121,7 @@ def tensor(cells: Sequence[Any], type: CellType) -> npt.NDArray[Any]:
 
 def check_same_graph(built: Any, model: Any) -> None:
     """Raise a FileFormatError unless a file's model does what the model built from its tables does."""
+    built.graph.name = model.graph.name
     same = built.graph.SerializeToString() == model.graph.SerializeToString()
     opsets = [sorted((part.domain, part.version) for part in one.opset_import) for one in (built, model)]
     if not same or opsets[0] != opsets[1] or model.functions:
@@ -128,6 +129,21 @@ def check_same_graph(built: Any, model: Any) -> None:
             "the graph differs from the graph of the tables that it contains; if another version of byheart wrote it, "
             "deploy the table again"
         )
+
+
+def finish_lookup(
+    graph: Graph,
+    inputs: list[Any],
+    answers: GraphLabels,
+    signature: TableSignature,
+    about: dict[str, str],
+    label: str,
+) -> Any:
+    """The model of a lookup in few bytes; its graph has the name of the label column."""
+    graph.shorten((*signature.inputs, signature.label, signature.known))
+    model = graph.model(inputs, graph_outputs(graph, answers, signature), about, label or "memory")
+    model.ClearField("producer_name")  # the record names byheart
+    return model
 
 
 def build_table_model(

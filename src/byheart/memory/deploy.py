@@ -469,14 +469,15 @@ def _lookup_file(job: _Job, bits: int | None) -> _LookupFile:
     if bits is None:
         listed = TableLookup.of(front, cells, classes, answers)
         about = {RECORD: _record(job, front, answers, lookup_record(listed))}
-        file = _LookupFile(front, listed, None, bytes(build_lookup_model(listed, about).SerializeToString()))
+        model = build_lookup_model(listed, about, table.label.name)
+        file = _LookupFile(front, listed, None, bytes(model.SerializeToString()))
         matrix = TableSignature.of(front).matrix
         joined = JoinedLookup.of(front.named_types, matrix, cells, classes, answers)
         return file if joined is None else _smaller_file(job, file, joined)
     hashed = HashedLookup.of(front, cells, classes, answers, bits)
     about = {RECORD: _record(job, front, answers, hashed.record())}
-    bits = hashed.table.check_bits
-    return _LookupFile(front, hashed, bits, bytes(build_hashed_model(hashed, about).SerializeToString()))
+    model = build_hashed_model(hashed, about, table.label.name)
+    return _LookupFile(front, hashed, hashed.table.check_bits, bytes(model.SerializeToString()))
 
 
 def _smaller_file(job: _Job, file: _LookupFile, joined: JoinedLookup) -> _LookupFile:
@@ -485,7 +486,7 @@ def _smaller_file(job: _Job, file: _LookupFile, joined: JoinedLookup) -> _Lookup
     if joined.stored_bytes > most:
         return file
     about = {RECORD: _record(job, file.front, joined.answers, joined.record())}
-    written = bytes(build_joined_model(joined, about).SerializeToString())
+    written = bytes(build_joined_model(joined, about, job.table.label.name).SerializeToString())
     return _LookupFile(file.front, joined, None, written) if len(written) < most else file
 
 
@@ -506,7 +507,10 @@ def _record(job: _Job, front: Front, answers: GraphLabels, more: dict[str, Any])
     found, label = more | ({"read": job.record} if job.record else {}), job.table.label
     if TableSignature.of(front).matrix is not None:
         found["columns"] = {name: type.value for name, type in front.named_types}
-    found["label"] = label.name if label.type is answers.type else [label.name, label.type.value]
+    if label.type is not answers.type:
+        found["label"] = [label.name, label.type.value]
+    elif "as" in found or not label.name:
+        found["label"] = label.name
     return json.dumps(found, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -812,16 +816,17 @@ def _neither(a: Any, b: Any) -> Any:
 
 def _sizes(model: Any, total: int) -> dict[str, int]:
     """Bytes of the file by what they are for."""
+    graph = model.graph
+    made = {name: node for node in graph.node for name in node.output}
+    final = made[graph.output[0].name]  # returns the label, or selects it by the class of the row
+    chosen = final.input[0] if final.op_type == "Gather" else ""
+    rows = made.get(final.input[1]) if final.op_type == "Gather" else final
     kinds = {1, 11, 10}  # float, double, float16: the weights
-    outputs = {part.name for part in model.graph.output}
-    weights = sum(
-        part.ByteSize() for part in model.graph.initializer if part.data_type in kinds and part.name != "labels"
-    )
-    labels = sum(part.ByteSize() for part in model.graph.initializer if part.name.startswith("labels"))
-    cells = sum(node.ByteSize() for node in model.graph.node if node.op_type in ("LabelEncoder", "RegexFullMatch"))
-    final = [node for node in model.graph.node if node.output[0] == "class" or node.output[0] in outputs]
-    listed = sum(node.ByteSize() for node in model.graph.node if node.output[0].startswith("row_places"))
-    listed += sum(node.ByteSize() for node in final if node.op_type == "LabelEncoder")
+    weights = sum(part.ByteSize() for part in graph.initializer if part.data_type in kinds and part.name != chosen)
+    labels = sum(part.ByteSize() for part in graph.initializer if part.name == chosen)
+    cells = sum(node.ByteSize() for node in graph.node if node.op_type in ("LabelEncoder", "RegexFullMatch"))
+    lists = [node for node in graph.node if node is rows or node.output[0].startswith("row_places")]
+    listed = sum(node.ByteSize() for node in lists if node.op_type == "LabelEncoder")
     rest = total - weights - labels - cells
     found = {"weights": weights, "cells": cells - listed, "list of rows": listed, "labels": labels}
     return {**found, "graph and metadata": rest, "file": total}

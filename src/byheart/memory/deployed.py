@@ -338,10 +338,11 @@ def _columns(onnx: Any, graph: Any, record: dict[str, Any]) -> tuple[tuple[str, 
 
 
 def _label(onnx: Any, graph: Any, record: dict[str, Any]) -> tuple[str, CellType]:
-    """Name and type of the label column: truth values, which are stored as numbers, are in the record."""
-    if isinstance(record["label"], str):
-        return record["label"], _tensor_type(onnx, graph.output[0])
-    name, kind = record["label"]
+    """Name and type of the label column: the graph's name; truth values, which are stored as numbers, are recorded."""
+    found = record.get("label", graph.name)
+    if isinstance(found, str):
+        return found, _tensor_type(onnx, graph.output[0])
+    name, kind = found
     return str(name), CellType(kind)
 
 
