@@ -15,6 +15,7 @@ from byheart.data.values import UNKNOWN
 from byheart.errors import FileFormatError
 from byheart.export.onnx_lookup import TableLookup, digit_sizes
 from byheart.export.onnx_table import GraphLabels
+from byheart.export.targets.onnx import Graph
 from byheart.memory.deploy import deploy
 from byheart.memory.deployed import DeployedModel
 
@@ -109,3 +110,31 @@ def test_files_are_short():
     names = {name for node in model.graph.node for name in (*node.input, *node.output)} - {"key", "label", "known"}
     assert not any(node.name for node in model.graph.node) and max(map(len, names)) == 1
     assert made.sizes["file"] < 95 * 7 + 260 and model.graph.name == "y"
+
+
+def test_a_file_lists_every_cell_and_every_row_once_and_in_order():
+    cells = FrontColumn("a", CellType.TEXT, Cells(("x", "y")))
+    front = Front((cells, FrontColumn("n", CellType.WHOLE, Scaled(0, 5, 9))))
+    lookup = TableLookup.of(front, [["x", "y"], [5, 9]], [0, 1], GraphLabels.of(("p", "q"), CellType.TEXT))
+    lookup.check_order()
+    assert lookup.places([["y", "x", "x", "z"], [9, 5, 9, 5]]).tolist() == [1, 0, -1, -1]
+    (stage,) = lookup.keys.stages
+    turned = RowKeys((replace(stage, keys=stage.keys[::-1]),))
+    with pytest.raises(FileFormatError, match="not in their order"):
+        replace(lookup, keys=turned).check_order()
+    twice = replace(front.columns[0], cutting=Cells(("x", "x")))
+    with pytest.raises(FileFormatError, match="'a' is listed twice"):
+        replace(lookup, front=Front((twice, front.columns[1]))).check_order()
+
+
+def test_a_long_list_is_checked_by_its_first_elements(monkeypatch):
+    """Its file is that of the whole check, and a node of a wrong type is refused."""
+    whole = built([f"A{k}" for k in range(50)], [f"L{k % 3}" for k in range(50)])[0].model
+    monkeypatch.setattr("byheart.export.targets.onnx._MOST_CHECKED", 0)
+    assert built([f"A{k}" for k in range(50)], [f"L{k % 3}" for k in range(50)])[0].model == whole
+    graph = Graph("float64")
+    graph.node("LabelEncoder", ["x"], "y", domain="ai.onnx.ml", keys_strings=["a"] * 9, values_int64s=[1] * 9)
+    graph.domains.add("ai.onnx.ml")
+    whole_number = graph.onnx.TensorProto.INT64
+    with pytest.raises(Exception, match="LabelEncoder"):
+        graph.model([graph.info("x", ["n"], whole_number)], [graph.info("y", ["n"], whole_number)], {})

@@ -65,6 +65,7 @@ class TableLookup:
     def of(front: Front, columns: Sequence[Sequence[Any]], classes: Sequence[int], answers: GraphLabels) -> TableLookup:
         """The lookup of rows of cells, column by column, and the class of each row; repeated rows agree."""
         codes, known = front.encode(columns)
+        front.forget_codes()
         if not known.all():
             raise ExportError("a row of the table has a cell that its own front does not contain; please report this")
         local = digits_of(front, codes - np.array(front.first_codes))
@@ -91,6 +92,31 @@ class TableLookup:
         place[order] = np.arange(len(order))
         answers = replace(self.answers, labels=tuple(labels[k] for k in order))
         return TableLookup(self.front, self.keys, place[self.classes], answers)
+
+    def places(self, columns: Sequence[Sequence[Any]]) -> Whole:
+        """The place of each row of cells in the list of the rows, -1 for a row that is not listed."""
+        codes, known = self.front.encode(columns)
+        self.front.forget_codes()
+        codes -= np.array(self.front.first_codes)
+        if self.keys is None:
+            return np.where(known, codes[:, 0], -1)
+        digits = digits_of(self.front, codes)
+        known &= self.keys.known(digits)
+        return np.where(known, self.keys.places(digits), -1)
+
+    def check_order(self) -> None:
+        """Raise a FileFormatError unless each cell and each row is listed once, the rows in their order."""
+        for column in self.front.columns:
+            cells = column.cutting.values if isinstance(column.cutting, Cells) else ()
+            if len(set(cells)) < len(cells):
+                raise FileFormatError(f"a cell of {column.name!r} is listed twice")
+        for stage in () if self.keys is None else self.keys.stages:
+            if (np.diff(stage.keys) <= 0).any():
+                raise FileFormatError("the rows are not in their order")
+        if self.keys is not None:
+            digits = self.keys.digits(digit_sizes(self.front))
+            for place, column in enumerate(self.front.columns):
+                _refuse_unknown_digits(column.cutting, digits[:, place])
 
     def rows(self) -> dict[tuple[Any, ...], Any]:
         """Every row that the file contains -> its label."""
@@ -132,17 +158,23 @@ def digits_of(front: Front, codes: Whole) -> Whole:
     return found
 
 
+def _refuse_unknown_digits(cutting: Cutting, digits: Whole) -> None:
+    """Raise a FileFormatError for a digit that cells outside the table have."""
+    if isinstance(cutting, Scaled):
+        unknown = (digits == 0) | (digits == cutting.high - cutting.low + 2)
+    else:
+        unknown = digits >= sum(cutting.sizes)
+    if unknown.any():
+        raise FileFormatError("the file lists a row of unknown cells")
+
+
 def _cells_of(cutting: Cutting, digits: Whole) -> list[Any]:
-    """The cells of digits; a FileFormatError for a digit that cells outside the table have."""
+    """The cells of digits."""
+    _refuse_unknown_digits(cutting, digits)
     if isinstance(cutting, Cells):
-        codes, count = digits.tolist(), len(cutting.values)
-        if codes and max(codes) >= count:
-            raise FileFormatError("the file lists a row of unknown cells")
-        return [cutting.values[code] for code in codes]
+        return [cutting.values[code] for code in digits.tolist()]
     if isinstance(cutting, Scaled):
         span = cutting.high - cutting.low + 1
-        if ((digits == 0) | (digits == span + 1)).any():
-            raise FileFormatError("the file lists a row of unknown numbers")
         return [cutting.value(digit - 1 - (digit > span)) for digit in digits.tolist()]
     raise ExportError(f"a lookup has no {cutting.name}")
 
@@ -520,6 +552,7 @@ def read_lookup(
     try:
         found = take_lookup(onnx, model.graph, columns, label_type, record)
         check_same_graph(build_lookup_model(found, {}), model)
+        found.check_order()
     except FileFormatError:
         raise
     except Exception as error:
