@@ -54,7 +54,7 @@ MISTAKES = [
     (["memorize", "latin.csv"], "--encoding cp1252"),
     (["memorize", "one.csv"], "no label column: it has 'country'; add a column with the labels"),
     (["memorize", "empty.csv"], "is empty; it needs a row"),
-    (["memorize", "uneven.csv"], "no line has as many cells as there are columns (line 2 has 3, the columns are 2); quote"),
+    (["memorize", "uneven.csv"], "no line has as many cells as there are columns (line 2 has 3, the columns are 2)"),
     (["memorize", "poem.txt"], "--task causal"),
     (["memorize", "t.csv", "--page-length", "-3"], "--page-length does not apply to rows of a table"),
     (["memorize", "poem.txt", "--task", "causal", "--no-positions"], "does not apply to one long text"),

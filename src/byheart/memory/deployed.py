@@ -29,8 +29,8 @@ from byheart.data.read.sources import Limits, TextForm
 from byheart.data.values import UNKNOWN
 from byheart.data.wording import quote
 from byheart.errors import DataError, FileFormatError
-from byheart.export.onnx_hashed import HashedLookup
-from byheart.export.onnx_joined import read_table_file
+from byheart.export.lookup.files import read_table_file
+from byheart.export.lookup.hashed import HashedLookup
 from byheart.export.onnx_table import RECORD, ROWS, tensor
 from byheart.export.targets.onnx import libraries, open_session
 from byheart.files import read_bytes

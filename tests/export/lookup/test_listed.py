@@ -13,7 +13,7 @@ from byheart.data.tokens.front import Cells, Front, FrontColumn, Scaled
 from byheart.data.tokens.row_keys import RowKeys
 from byheart.data.values import UNKNOWN
 from byheart.errors import FileFormatError
-from byheart.export.onnx_lookup import TableLookup, digit_sizes
+from byheart.export.lookup.rows import TableLookup, digit_sizes
 from byheart.export.onnx_table import GraphLabels
 from byheart.export.targets.onnx import Graph
 from byheart.memory.deploy import deploy

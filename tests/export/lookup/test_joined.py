@@ -15,7 +15,8 @@ import onnx
 from byheart.data.read.cells import CellType
 from byheart.data.values import UNKNOWN
 from byheart.errors import FileFormatError
-from byheart.export.onnx_joined import JoinedLookup, read_table_file
+from byheart.export.lookup.files import read_table_file
+from byheart.export.lookup.joined import JoinedLookup
 from byheart.export.onnx_table import GraphLabels
 from byheart.memory.deploy import deploy
 from byheart.memory.deployed import DeployedModel
