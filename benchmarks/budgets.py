@@ -199,6 +199,8 @@ def measure(
     construction: str, what: tuple[Any, ...], rows: list[Row], labels: list[Any], options: dict[str, Any]
 ) -> dict[str, Any]:
     started = time.process_time()
+    if construction in ("compact", "native"):
+        options = {"abstain_bits": 0} | options
     try:
         memory = byheart.memorize(rows, labels, construction=construction, progress=False, **options)
     except ByheartError as error:

@@ -61,6 +61,8 @@ def measure(construction: str, given: Any, positions: bool = False, **options: o
     if isinstance(given, str):
         memory = byheart.memorize_text(given, construction=construction, progress=False, **options)
     else:
+        if construction in ("compact", "native"):
+            options = {"abstain_bits": 0} | options
         memory = byheart.memorize(*given, construction=construction, positions=positions, progress=False, **options)
     if memory.certificate.verdict.value != "proved":
         raise SystemExit(f"{construction}: {memory.certificate.verdict.value}, {memory.certificate.reason}")

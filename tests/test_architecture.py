@@ -82,7 +82,6 @@ THROUGH = (
     ("build/table1/*.py", "build/test_build.py", r"recipes\(\)", "registered: the conformance suite builds them all"),
     ("data/read/formats/*.py", "data/read/test_formats.py", r"read_records", "registered by the endings of files"),
     ("data/read/frames.py", "data/test_data.py", r"pandas", "every frame is one kind of source"),
-    ("export/onnx_*.py", "memory/test_deploy.py", None, "parts of deployed models, run in ONNX Runtime row by row"),
     ("export/targets/*.py", "export/test_export.py", r"targets|to_onnx|to_torch", "registered by the names of targets"),
     ("lab/engines/pytorch.py", "lab/engines/test_engines.py", r"stacked", "chosen by name"),
     ("memory/memory.py", "memory/test_memory.py", r"memorize", "the value that memorize returns"),

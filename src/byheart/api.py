@@ -40,9 +40,9 @@ def memorize(
 ) -> Any:
     """Compute a network that maps every sequence to its label, and certify it.
 
-    Memories of a table (a frame and `label`, or the result of `byheart.read`) refuse rows outside it, by
-    `abstain_bits=16` where the construction has this option. With `labels` they return some label for other sequences
-    unless `abstain_bits` is given, so that sizes are those of the theorems.
+    Memories of a table (a frame and `label`, the result of `byheart.read`, or rows of texts, decimals and other cells
+    with `labels`) refuse rows outside it, by `abstain_bits=16` where the construction has this option; `abstain_bits=0`
+    omits it. Rows of whole numbers or of vectors are the sequences of the theorems: other sequences get some label.
 
     Args:
         sequences: Rows of tokens, texts, a data frame, or the result of `byheart.read`. For `construction="recital"`,

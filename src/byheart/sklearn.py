@@ -267,10 +267,11 @@ def _holding(classes: np.ndarray, mark: Any) -> Any:
 
 def _memorize(estimator: Any, X: np.ndarray, labels: list[int], conflicts: str) -> Memory:
     options = dict(estimator.options or {})
-    if estimator.abstain_bits:
-        if all(option.name != "abstain_bits" for option in recipe(estimator.construction).options):
-            raise OptionError(f"{estimator.construction} does not recognise unknown rows; choose abstain_bits=0 for it")
-        options["abstain_bits"] = estimator.abstain_bits
+    can_abstain = any(option.name == "abstain_bits" for option in recipe(estimator.construction).options)
+    if estimator.abstain_bits and not can_abstain:
+        raise OptionError(f"{estimator.construction} does not recognise unknown rows; choose abstain_bits=0 for it")
+    if can_abstain:
+        options["abstain_bits"] = estimator.abstain_bits or options.get("abstain_bits", 0)
     return memorize(
         _tokens(X),
         labels,

@@ -54,8 +54,7 @@ MISTAKES = [
     (["memorize", "latin.csv"], "--encoding cp1252"),
     (["memorize", "one.csv"], "no label column: it has 'country'; add a column with the labels"),
     (["memorize", "empty.csv"], "is empty; it needs a row"),
-    (["memorize", "uneven.csv"], "line 2 has 3 cells, the header has 2; quote cells that hold commas"),
-    (["memorize", "short.csv"], "line 3 has 1 cell, the header has 2; complete the line or remove it"),
+    (["memorize", "uneven.csv"], "no line has as many cells as there are columns (line 2 has 3, the columns are 2)"),
     (["memorize", "poem.txt"], "--task causal"),
     (["memorize", "t.csv", "--page-length", "-3"], "--page-length does not apply to rows of a table"),
     (["memorize", "poem.txt", "--task", "causal", "--no-positions"], "does not apply to one long text"),
@@ -146,3 +145,21 @@ def test_messages_name_flags_that_exist():
         for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", path.read_text(encoding="utf-8"))
     }
     assert {(name, flag) for name, flag in named if flag not in known | others} == set()
+
+
+def test_repeated_names_and_uneven_lines_are_read_alike(tmp_path, monkeypatch):
+    """`memorize` refused both; `deploy` names columns apart and skips lines on request."""
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("size,size,kind\nab,cd,x\nab,ce,y\nab\nac,cd,z\na,b,c,d\n")
+    refusals, readings = [], []
+    for command in (["memorize", "t.csv", "--construction", "ks25"], ["deploy", "t.csv"]):
+        refused = CliRunner().invoke(commands, command, standalone_mode=False).exception
+        assert isinstance(refused, ByheartError)
+        refusals.append(str(refused).split("\n", 1)[1])
+        done = CliRunner().invoke(commands, [*command, "--uneven", "drop"], standalone_mode=False)
+        assert done.exit_code == 0, done.output
+        readings.append(next(line for line in done.output.splitlines() if "-> label" in line))
+        assert "2 lines" in done.output or "uneven" in done.output
+    assert refusals[0] == refusals[1] and "line 4 has 1, line 6 has 4" in refusals[0]
+    assert readings[0] == readings[1] and "'size', 'size (2)' -> label 'kind'" in readings[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import byheart
@@ -123,4 +124,43 @@ def test_a_table_in_python_recognises_unknown_rows_unless_told_otherwise():
     assert bare.size.parameters < memory.size.parameters
     assert "abstain_bits" not in byheart.memorize(frame, label="kind", construction="ks25", progress=False).options
     rows = byheart.memorize(frame["code"], frame["kind"], progress=False)
-    assert rows.options["abstain_bits"] == 0
+    assert rows.predict(["k7", "7k"]) == ["odd", byheart.UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    ("rows", "strange"),
+    [
+        (iter(["cat", "act", "dog"]), "tac"),
+        ([["new", "york"], ["york", "new"], ["old", "york"]], ["york", "york"]),
+        ([["a", 1], ["b", 2], ["a", 2]], ["b", 1]),
+        ([[0.5, 1], [2, 3], [2, 4.25]], [2.0, 4.25000001]),
+        ([(True, "x"), (False, "x"), (True, "y")], (False, "y")),
+    ],
+)
+def test_labelled_rows_of_cells_are_a_table_that_refuses_unknown_rows(rows, strange):
+    memory = byheart.memorize(rows, [0, 1, 2], progress=False)
+    assert memory.options["abstain_bits"] == 16
+    assert list(memory.predict([strange])) == [byheart.UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.array([[3, 1], [4, 1], [5, 9]]),
+        [[(0.5, 1.0), (2.0, 3.0)], [(2.0, 3.0), (0.5, 1.0)], [(0.5, 1.5), (2.0, 3.0)]],
+        [[byheart.exact.dyadic(1, -70)], [byheart.exact.dyadic(3, -70)], [byheart.exact.dyadic(5, -70)]],
+    ],
+)
+def test_token_ids_and_vectors_are_sequences_of_the_theorems(rows):
+    assert byheart.memorize(rows, [0, 1, 1], progress=False).options["abstain_bits"] == 0
+
+
+def test_what_is_told_about_unknown_rows_is_kept():
+    words, labels = ["cat", "act", "dog"], [0, 1, 1]
+    native = byheart.memorize(words, labels, construction="native", progress=False)
+    assert native.options["abstain_bits"] == 16
+    assert byheart.memorize(words, labels, abstain_bits=0, progress=False).options["abstain_bits"] == 0
+    assert byheart.memorize(words, labels, head="sign", progress=False).options["abstain_bits"] == 0
+    assert "abstain_bits" not in byheart.memorize(words, labels, construction="ks25", progress=False).options
+    causal = byheart.memorize(words, ["atx", "ctx", "ogx"], task="causal", progress=False)
+    assert causal.options["abstain_bits"] == 0

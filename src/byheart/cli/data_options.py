@@ -15,7 +15,7 @@ from byheart.certify import EvaluationPlan
 from byheart.data.dataset.conflicts import POLICIES
 from byheart.data.dataset.settle import Settled, settle_table
 from byheart.data.missing import POLICIES as MISSING
-from byheart.data.read.options import ReadOptions
+from byheart.data.read.options import UNEVEN, ReadOptions
 from byheart.data.read.sources import Limits, open_bytes
 from byheart.data.read.table import Planning, Table
 from byheart.data.read.table import read as read_table
@@ -94,6 +94,12 @@ _READING: dict[str, Callable[[Any], Any]] = {
         help="Rows with an empty cell: error, drop or label. label treats a missing value as a separate value.  "
         "[default: error]",
     ),
+    "uneven": click.option(
+        "--uneven",
+        metavar="POLICY",
+        type=click.Choice(UNEVEN),
+        help="Lines with more or fewer cells than there are columns: error or drop.  [default: error]",
+    ),
     "max_rows": click.option("--max-rows", type=click.IntRange(1), metavar="N", help="Read the first N rows only."),
     "max_bytes": click.option(
         "--max-bytes",
@@ -113,7 +119,7 @@ _READING: dict[str, Callable[[Any], Any]] = {
 }
 # What a memory stores about its reading is taken from its file; these flags override it or bound the work.
 RECORDED = (
-    *("sequence_columns", "label_column", "header", "encoding", "label_type", "missing", "conflicts"),
+    *("sequence_columns", "label_column", "header", "encoding", "label_type", "missing", "uneven", "conflicts"),
     *("max_length", "max_rows", "max_bytes"),
 )
 # Documents have no label, and recitals have their own tokenizers.

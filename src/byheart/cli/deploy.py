@@ -12,8 +12,9 @@ from byheart.cli import show
 from byheart.cli.data_options import evaluation_plan, executor_options, is_verbose, output_options, progress_for
 from byheart.data.dataset.conflicts import POLICIES
 from byheart.data.missing import POLICIES as MISSING
-from byheart.data.read.account import UNEVEN, Account
+from byheart.data.read.account import Account
 from byheart.data.read.cells import CellType
+from byheart.data.read.options import UNEVEN
 from byheart.data.read.sources import Limits
 from byheart.errors import OptionError
 from byheart.files import check_target, write_atomically

@@ -22,7 +22,7 @@ from byheart.cli.data_options import (
 from byheart.data.task import Task
 from byheart.files import check_target, write_atomically
 from byheart.memory.memorize import memorize
-from byheart.report.live_page import FIVE, check_size, render
+from byheart.report.live_page import check_size, five_words, render
 
 
 @click.command("explain")
@@ -57,8 +57,7 @@ def command(
     progress, options = progress_for(as_json, quiet), parse_options(pairs)
     building: dict[str, Any] = {"construction": construction, "seed": seed, "progress": progress, **options}
     if data is None:
-        words, labels = zip(*FIVE, strict=True)
-        memory = memorize(list(words), list(labels), **building)
+        memory = five_words(building)
     else:
         table = flags.read(data, Task.NEXT_TOKEN, progress)
         check_size("rows", len(table.sequences))

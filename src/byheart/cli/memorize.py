@@ -41,7 +41,7 @@ BOOK_TOKENS = ("auto", "characters", "bytes")  # of a text that is recited as a 
 CUT = ("tokens", "max_bytes")
 RECITAL_TABLE = (*CUT, "sequence_columns", "max_rows", "missing", "header", "encoding")
 DOCUMENTS = (*RECITAL_TABLE, "max_length", "token_type", "label_column", "pad", "seed")
-TABLE = (*DOCUMENTS, "label_type", "conflicts", "task", "positions", "drop", "keep")
+TABLE = (*DOCUMENTS, "label_type", "uneven", "conflicts", "task", "positions", "drop", "keep")
 
 
 @click.command("memorize")

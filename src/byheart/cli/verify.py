@@ -144,8 +144,8 @@ def _verify_deployed(
     file: str, data: str, part: bool, flags: DataFlags, as_json: bool, quiet: bool, progress: Progress
 ) -> int:
     """A deployed ONNX file against DATA; status 0 where it is proved, or measured without a difference."""
-    used = ("sequence_columns", "label_column", "header", "encoding", "max_rows", "max_bytes", "missing", "conflicts")
-    refuse_unused("a deployed model", *used)
+    used = ("sequence_columns", "label_column", "header", "encoding", "max_rows", "max_bytes")
+    refuse_unused("a deployed model", *used, "missing", "uneven", "conflicts")
     model = DeployedModel.load(file)
     limits = None
     if flags.value("max_rows") is not None or flags.value("max_bytes") not in (None, Limits.max_bytes):
@@ -153,6 +153,7 @@ def _verify_deployed(
     checked = model.verify(
         data,
         missing=flags.value("missing"),
+        uneven=flags.value("uneven"),
         conflicts=flags.conflicts,
         part=part,
         limits=limits,

@@ -22,7 +22,7 @@ from byheart.data.dataset.encoder import Encoder
 from byheart.data.read.cells import CellType
 from byheart.data.tokens.front import Cells, Characters, Front, FrontColumn, Scaled, Words
 from byheart.data.tokens.row_keys import RowKeys
-from byheart.errors import ExportError, FileFormatError
+from byheart.errors import ExportError
 from byheart.export.request import unknown_mark
 from byheart.export.targets.onnx import Graph, classes, decoded, walk
 from byheart.ir.network import Network
@@ -117,17 +117,6 @@ def tensor(cells: Sequence[Any], type: CellType) -> npt.NDArray[Any]:
     if type is CellType.NUMBER:
         return np.array([math.nan if cell is None else cell for cell in cells], dtype=np.float64)
     return np.array(cells, dtype=DTYPES[type])
-
-
-def check_same_graph(built: Any, model: Any) -> None:
-    """Raise a FileFormatError unless a file's model does what the model built from its tables does."""
-    same = built.graph.SerializeToString() == model.graph.SerializeToString()
-    opsets = [sorted((part.domain, part.version) for part in one.opset_import) for one in (built, model)]
-    if not same or opsets[0] != opsets[1] or model.functions:
-        raise FileFormatError(
-            "the graph differs from the graph of the tables that it contains; if another version of byheart wrote it, "
-            "deploy the table again"
-        )
 
 
 def build_table_model(

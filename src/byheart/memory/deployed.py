@@ -29,8 +29,8 @@ from byheart.data.read.sources import Limits, TextForm
 from byheart.data.values import UNKNOWN
 from byheart.data.wording import quote
 from byheart.errors import DataError, FileFormatError
-from byheart.export.onnx_hashed import HashedLookup
-from byheart.export.onnx_joined import read_table_file
+from byheart.export.lookup.files import read_table_file
+from byheart.export.lookup.hashed import HashedLookup
 from byheart.export.onnx_table import RECORD, ROWS, tensor
 from byheart.export.targets.onnx import libraries, open_session
 from byheart.files import read_bytes
@@ -338,10 +338,11 @@ def _columns(onnx: Any, graph: Any, record: dict[str, Any]) -> tuple[tuple[str, 
 
 
 def _label(onnx: Any, graph: Any, record: dict[str, Any]) -> tuple[str, CellType]:
-    """Name and type of the label column: truth values, which are stored as numbers, are in the record."""
-    if isinstance(record["label"], str):
-        return record["label"], _tensor_type(onnx, graph.output[0])
-    name, kind = record["label"]
+    """Name and type of the label column: the graph's name; truth values, which are stored as numbers, are recorded."""
+    found = record.get("label", graph.name)
+    if isinstance(found, str):
+        return found, _tensor_type(onnx, graph.output[0])
+    name, kind = found
     return str(name), CellType(kind)
 
 

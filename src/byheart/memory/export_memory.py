@@ -150,8 +150,7 @@ def native_twin(
         if any(value is None for row in rows for value in row):
             return None
     options: dict[str, Any] = {} if dtype is None else {"dtype": dtype}
-    if memory.abstains:
-        options["abstain_bits"] = memory.options["abstain_bits"]
+    options["abstain_bits"] = memory.options["abstain_bits"] if memory.abstains else 0
     try:
         twin = memorize(
             rows,

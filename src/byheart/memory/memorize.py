@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from byheart.certify import FRACTION, EvaluationPlan, RowSubset, certify
 from byheart.data.dataset.dataset import Dataset
@@ -25,6 +28,7 @@ from byheart.data.read.table import Table, read
 from byheart.data.task import Task, as_task
 from byheart.data.tokens.tokenizer import PLAIN
 from byheart.errors import DataError, OptionError, TokenRoomError
+from byheart.exact.number import Dyadic
 from byheart.ir.size import Claim
 from byheart.memory.documents import as_table
 from byheart.memory.memory import Memory
@@ -70,6 +74,9 @@ def memorize(
 ) -> Memory:
     """Compute a Transformer that gives every sequence its label, and certify it.
 
+    Rows of texts, decimals or other cells are a table: rows outside it are refused (`abstain_bits=16`) where the
+    construction has this option. Rows of whole numbers or vectors are those of the theorems and get some label.
+
     A label may be a `Distribution` over classes, for constructions that store these (`madden24`). Sequences without
     labels are documents for them: texts, or lists of tokens, whose next-token distributions are counted.
 
@@ -101,7 +108,9 @@ def memorize(
     ('proved', [1])
     """
     reporter = progress if not isinstance(progress, bool) else console_progress() if progress else SILENT
-    if labels is None and (label is not None or isinstance(sequences, Table)):
+    if labels is not None and isinstance(sequences, Iterable) and not hasattr(sequences, "__len__"):
+        sequences = list(sequences)
+    if _is_table(sequences, labels, label):
         options = refusing_unknown(construction, task or getattr(sequences, "task", None), options)
     table = _table(sequences, labels, label, task, missing, construction, options)
     present = table.missing if table is not None else _present(sequences, labels, task, missing)
@@ -135,14 +144,65 @@ def memorize(
 def refusing_unknown(construction: str, task: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a table's memory: it recognises rows outside the table unless `abstain_bits` is given.
 
+    A head that is chosen by its name (`head=sign`) returns a class for every row.
+
     >>> refusing_unknown("compact", None, {}), refusing_unknown("compact", None, {"abstain_bits": 0})
     ({'abstain_bits': 16}, {'abstain_bits': 0})
+    >>> refusing_unknown("compact", None, {"head": "sign"}), refusing_unknown("ks25", None, {})
+    ({'head': 'sign'}, {})
     """
     from byheart.build import recipe
 
     labels_rows = as_task(task or Task.NEXT_TOKEN) is Task.NEXT_TOKEN
     can_abstain = any(option.name == "abstain_bits" for option in recipe(construction).options)
+    can_abstain &= options.get("head") in (None, "value")
     return ({"abstain_bits": USUAL_BITS} if can_abstain and labels_rows else {}) | dict(options)
+
+
+def _is_table(sequences: Any, labels: Any, label: str | None) -> bool:
+    """Whether rows are those of a table: a frame, a file, or labelled rows of texts, decimals and other cells.
+
+    Rows of whole numbers (token ids) or of vectors are the sequences of the theorems, whose networks return a label for
+    any input.
+    """
+    if labels is None:
+        return label is not None or isinstance(sequences, Table)
+    return _have_cells(sequences)
+
+
+def _have_cells(rows: Any) -> bool:
+    """Whether a row has a token that is neither a whole number nor a vector of numbers.
+
+    >>> [_have_cells(rows) for rows in (["cat", "act"], [["a", 1]], [[0.5, 1]], [[True]])]
+    [True, True, True, True]
+    >>> [_have_cells(rows) for rows in ([[3, 1], [4]], [[(0.5, 1.0)]])]
+    [False, False]
+    """
+    if isinstance(rows, np.ndarray) and rows.dtype.kind != "O":
+        return rows.dtype.kind not in "iu" and (rows.ndim < 3 or rows.dtype.kind != "f")
+    return any(_has_cells(row) for row in rows) if isinstance(rows, Iterable) else False
+
+
+def _has_cells(row: Any) -> bool:
+    if isinstance(row, np.ndarray) and row.dtype.kind != "O":
+        return row.dtype.kind not in "iu" and (row.ndim < 2 or row.dtype.kind != "f")
+    if not isinstance(row, list | tuple | np.ndarray):
+        return not _is_whole(row)
+    return any(not _is_whole(token) and not _is_vector(token) for token in row)
+
+
+def _is_whole(token: Any) -> bool:
+    return isinstance(token, int | np.integer) and not isinstance(token, bool)
+
+
+def _is_vector(token: Any) -> bool:
+    """Whether a token is a vector, or an exact number, which no table holds."""
+    if isinstance(token, np.ndarray):
+        return token.ndim == 1 and token.dtype.kind in "iuf"
+    numbers = int | float | np.integer | np.floating | Dyadic | Fraction
+    if isinstance(token, list | tuple):
+        return all(isinstance(part, numbers) for part in token)
+    return isinstance(token, Dyadic | Fraction)
 
 
 def _present(sequences: Any, labels: Any, task: str | None, missing: str) -> Present:

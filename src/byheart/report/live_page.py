@@ -19,6 +19,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
+from byheart.build import recipe
 from byheart.data.task import Task
 from byheart.data.tokens.tokenizer import AUTO
 from byheart.data.wording import written
@@ -75,14 +76,25 @@ def explain(
     >>> "<html" in explain(["sun", "moon"], ["day", "night"], construction="ks25")
     True
     """
-    rows = ([word for word, _ in FIVE], [label for _, label in FIVE]) if sequences is None else (sequences, labels)
-    if hasattr(rows[0], "__len__"):
-        check_size("rows", len(rows[0]))  # before anything long begins
-    memory = memorize(*rows, construction=construction, seed=seed, progress=progress, **options)
+    building: dict[str, Any] = {"construction": construction, "seed": seed, "progress": progress, **options}
+    if hasattr(sequences, "__len__"):
+        check_size("rows", len(sequences))  # before anything long begins
+    memory = five_words(building) if sequences is None else memorize(sequences, labels, **building)
     page = render(memory)
     if output is not None:
         write_atomically(Path(output), page.encode("utf-8"))
     return page
+
+
+def five_words(building: dict[str, Any]) -> Memory:
+    """The memory of the five words; without fingerprints, which the sizes of the theorems do not have.
+
+    >>> five_words({"construction": "compact", "progress": False}).options["abstain_bits"]
+    0
+    """
+    words, labels = (list(part) for part in zip(*FIVE, strict=True))
+    can_abstain = any(option.name == "abstain_bits" for option in recipe(building["construction"]).options)
+    return memorize(words, labels, **({"abstain_bits": 0} if can_abstain else {}) | building)
 
 
 def render(memory: Memory) -> str:

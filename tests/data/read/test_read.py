@@ -98,8 +98,8 @@ def test_cells_with_separators_and_unicode(tmp_path):
 def test_an_unnamed_label(tmp_path):
     table = read(write(tmp_path / "t.csv", "land,\nPeru,Lima\n"))
     assert table.labels == ["Lima"] and table.columns == {"sequence": "land", "label": ""}
-    with pytest.raises(DataError, match="two columns named ''; name them"):
-        read(write(tmp_path / "t.csv", "land,,\nPeru,Lima,x\n"))
+    table = read(write(tmp_path / "t.csv", "land,,\nPeru,Lima,x\n"), label_column="")
+    assert table.labels == ["Lima"] and "they are called '', ' (2)' here" in table.note
 
 
 def test_no_header(tmp_path):
@@ -109,8 +109,12 @@ def test_no_header(tmp_path):
     again = read(path, like=Selection(("column 1",), "column 2"))
     assert again.labels == table.labels, "a memory remembers that there was none"
     assert len(read_sequences(path, like=Selection(("column 1",), "column 2"))) == 2
-    with pytest.raises(DataError, match="line 2 has 1 cell, the first line has 2"):
+    with pytest.raises(DataError, match=r"1 line does not have as many cells .*line 2 has 1\); add --uneven drop"):
         read(write(tmp_path / "t.csv", "Peru,Lima\nJapan\n"), header=False)
+    kept = read(write(tmp_path / "t.csv", "Peru,Lima\nJapan\n"), header=False, uneven="drop")
+    assert kept.labels == ["Lima"] and kept.not_here == {"uneven=drop": 1}
+    with pytest.raises(OptionError, match="uneven='first' is not one of error, drop"):
+        read(path, uneven="first")
 
 
 def test_a_column_that_is_nearly_right(tmp_path):

@@ -32,11 +32,11 @@ from byheart.data.dataset.conflicts import POLICIES, Conflicts, Mask
 from byheart.data.dataset.distinct import Index, distinct_rows
 from byheart.data.missing import POLICIES as MISSING
 from byheart.data.read.cells import CellTable, CellType, Column
-from byheart.data.read.columns import header_words
+from byheart.data.read.columns import header_words, uneven_words
+from byheart.data.read.options import UNEVEN
 from byheart.data.wording import quote
 from byheart.errors import DataError, OptionError, TableError
 
-UNEVEN = ("error", "drop")
 _NAMED = 3  # rows that a message names
 _UNEVEN_REASON = "more or fewer cells than there are columns"
 _REASONS = {
@@ -178,12 +178,7 @@ def _problems_of_the_file(table: CellTable, uneven: str) -> list[TableProblem]:
     if doubt:
         found.append(TableProblem(header_words(doubt), flag))
     if table.uneven and uneven == "error":
-        named = [f"{table.unit} {place} has {count}" for place, count in table.uneven[:_NAMED]]
-        more = ", …" if len(table.uneven) > _NAMED else ""
-        lines = f"1 {table.unit} does" if len(table.uneven) == 1 else f"{len(table.uneven):,} {table.unit}s do"
-        words = f"{lines} not have as many cells as there are columns ({', '.join(named)}{more})"
-        remedy = "add --uneven drop to skip them, or quote cells that contain the separator"
-        found.append(TableProblem(f"{words}; {remedy}", "--uneven drop"))
+        found.append(TableProblem(uneven_words(table.uneven, table.unit), "--uneven drop"))
     return found
 
 

@@ -40,6 +40,7 @@ KEYS = ("rowid", "row_number", "level_0", "__index_level_0__")  # of rows, too
 KEY_WORDS = ("id", "uid", "uuid", "guid", "idx", "index", "key", "pk")  # in a longer name: customer_id, OrderID
 # Columns that a message lists, columns of a line for people, and rows from which even steps count as numbering.
 _SHOWN, _FEW, _MANY = 20, 5, 10
+_UNEVEN_SHOWN = 3  # lines that a message names
 _STEP = 1000  # rows between two signs of progress
 _LOOK = 1 << 18  # rows between two looks at the machine's memory
 _DIGIT = re.compile(r"[0-9]")
@@ -147,6 +148,11 @@ def read_columns(
             if len(numbers) % _LOOK == 0:
                 inputs_only = cells[: len(inputs)]
                 check_free_memory(len(numbers), sum(len(k) * tokens if tokens else _tokens(k) for k in inputs_only))
+    if not numbers and records.uneven:
+        place, count = records.uneven[0]
+        every = "no line has as many cells as there are columns"
+        width = f"{records.unit} {place} has {count}, the columns are {len(records.columns)}"
+        raise DataError(f"{records.origin}: {every} ({width}); quote cells that contain the separator")
     if not numbers:
         raise DataError(f"{records.origin} has columns and no rows; it needs a row")
     labels = [] if label is None else cells.pop()
@@ -177,13 +183,13 @@ def open_records(source: Any, limits: Limits, form: TextForm, otherwise: str = C
     return read_records(str(source), limits, form, otherwise)
 
 
-def form_of(options: ReadOptions, like: Selection | None = None) -> TextForm:
+def form_of(options: ReadOptions, like: Selection | None = None, lenient: bool = False) -> TextForm:
     """As the user chooses, else as in an earlier reading: columns with made-up names were in a file without a
     header."""
     if options.header is not None:
-        return TextForm(options.header, options.encoding)
+        return TextForm(options.header, options.encoding, lenient)
     names = (*like.sequence_columns, like.label_column or "") if like else ()
-    return TextForm(not (names and all(is_made_up(name) for name in names if name)), options.encoding)
+    return TextForm(not (names and all(is_made_up(name) for name in names if name)), options.encoding, lenient)
 
 
 @dataclass(frozen=True)
@@ -305,6 +311,20 @@ def header_words(doubt: str) -> str:
     """A doubt about the first line, with both remedies."""
     keep = "--header reads it as names all the same"
     return f"the first line was read as the names of the columns, but {doubt}; {keep}, --no-header reads it as a row"
+
+
+def uneven_words(uneven: Sequence[tuple[int, int]], unit: str) -> str:
+    """Lines that are not rows of a table, as (place, cells), with both remedies.
+
+    >>> uneven_words([(3, 1)], "line")
+    '1 line does not have as many cells as there are columns (line 3 has 1); add --uneven drop to skip them, or quote
+     cells that contain the separator'
+    """
+    named = ", ".join(f"{unit} {place} has {count}" for place, count in uneven[:_UNEVEN_SHOWN])
+    more = ", …" if len(uneven) > _UNEVEN_SHOWN else ""
+    lines = f"1 {unit} does" if len(uneven) == 1 else f"{len(uneven):,} {unit}s do"
+    remedy = "add --uneven drop to skip them, or quote cells that contain the separator"
+    return f"{lines} not have as many cells as there are columns ({named}{more}); {remedy}"
 
 
 def choose_columns(

@@ -20,6 +20,9 @@ from byheart.data.tokens.tokenizer import Tokenizer
 from byheart.data.values import AUTO, TYPES, damaged, load_int
 from byheart.errors import OptionError
 
+# Policies for lines with more or fewer cells than there are columns.
+UNEVEN = ("error", "drop")
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -86,6 +89,7 @@ class ReadOptions:
     sequence_columns: none: guessed; several: their cells are the tokens; `*`: all but the label's.
     tokens: how a text is tokenized, or the tokenizer itself. token_type, label_type: `auto` leaves every value as the
     source has it (a text format has texts), the others convert it. missing: what to do about rows with a missing value.
+    uneven: what to do about lines of a CSV file with more or fewer cells than there are columns: error or drop.
     header: None means that a CSV file has one. encoding: of a text file, None for UTF-8.
     drop: columns to skip. keep: columns that number the rows and are inputs nevertheless.
     like: prefers the columns of an earlier reading where they exist.
@@ -97,6 +101,7 @@ class ReadOptions:
     token_type: str = AUTO
     label_type: str = AUTO
     missing: str = "error"
+    uneven: str = "error"
     task: Task = Task.NEXT_TOKEN
     max_length: int | None = None
     pad: str | int | None = None
@@ -112,6 +117,7 @@ class ReadOptions:
             ("token_type", self.token_type, TYPES),
             ("label_type", self.label_type, TYPES),
             ("missing", self.missing, MISSING),
+            ("uneven", self.uneven, UNEVEN),
         ):
             if value not in known:
                 raise OptionError(f"{name}={value!r} is not one of {', '.join(known)}")

@@ -54,8 +54,8 @@ class TextForm:
     """How a text file is written: whether a first line names its columns, and its encoding (None: UTF-8, or UTF-16
     where the file begins with its mark).
 
-    A reader that is `lenient` collects what it would refuse else: lines with too many or too few cells are kept aside
-    in the records, and a name that occurs twice gets a number, with a remark.
+    A reader that is `lenient` keeps lines with too many or too few cells aside in the records, where it would refuse
+    them else.
     """
 
     header: bool = True

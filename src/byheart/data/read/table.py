@@ -32,6 +32,7 @@ from byheart.data.read.columns import (
     read_columns,
     sequence_columns,
     table_columns,
+    uneven_words,
     unused,
 )
 from byheart.data.read.options import ALL, ReadOptions, Selection
@@ -172,15 +173,21 @@ def read(
      "sequence from column 'name', label from column 'zip'; texts tokenized into characters")
     """
     options = options or ReadOptions.of(**given)
-    records = open_records(source, options.limits, form_of(options, like))
+    records = open_records(source, options.limits, form_of(options, like, lenient=True))
     names, label = choose_columns(
         records, options.sequence_columns, options.label_column, options.task, like, options.drop
     )
     columns = read_columns(records, names, label, options.limits, progress).dated()
     guessed = not options.sequence_columns and like is None
     doubt, flag = columns.doubt if like is None and options.header is None and label is not None else ("", "")
-    if doubt:
-        raise TableError(f"{records.origin} cannot be read as it is:", [header_words(doubt)], [flag])
+    problems = [(header_words(doubt), flag)] if doubt else []
+    if records.uneven and options.uneven == "error":
+        problems.append((uneven_words(records.uneven, records.unit), "--uneven drop"))
+    if problems:
+        words, flags = zip(*problems, strict=True)
+        raise TableError(f"{records.origin} cannot be read as it is:", list(words), list(flags))
+    uneven = {f"uneven={options.uneven}": len(records.uneven)} if records.uneven else {}
+    warn_left_out(f"lines of {records.origin}", uneven)
     cells = columns.rows()
     planned = None if planning is None else _planned(planning, cells, columns.labels, options)
     tokenizer = choose(options.tokens, cells, max_length=options.max_length, type=options.token_type, planned=planned)
@@ -227,6 +234,7 @@ def read(
         numbering_flag=numbering_flag(names, columns.cells, columns.labels, numbering) if numbering and label else "",
         reading=_reading(records, names, label, options),
         places=place,
+        left_out=uneven,
         missing=replace(present, sequences=(), labels=()),
     )
 

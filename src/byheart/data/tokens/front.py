@@ -61,6 +61,10 @@ class Cells:
     def _code(self) -> dict[Any, int]:
         return {value: code for code, value in enumerate(self.values)}
 
+    def forget_codes(self) -> None:
+        """Free the index of the cells, which the next query builds again."""
+        self.__dict__.pop("_code", None)
+
     def encode(self, values: Sequence[Any]) -> tuple[Codes, Mask]:
         """(N, places) codes, 0 where one is not known, and which values are known."""
         codes = np.fromiter((self._code.get(value, -1) for value in values), dtype=np.int64, count=len(values))
@@ -295,6 +299,12 @@ class Front:
     def stored_bytes(self) -> int:
         """What the cells' names take in a file."""
         return sum(column.cutting.stored_bytes for column in self.columns)
+
+    def forget_codes(self) -> None:
+        """Free what encoding keeps."""
+        for column in self.columns:
+            if isinstance(column.cutting, Cells):
+                column.cutting.forget_codes()
 
     def encode(self, columns: Sequence[Sequence[Any]]) -> tuple[Codes, Mask]:
         """(N, places) codes of the cells, column by column, and which rows are known in every cell.

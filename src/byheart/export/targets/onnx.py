@@ -14,6 +14,8 @@ never written as Mul after a MatMul: ONNX Runtime fuses it into another order of
 
 from __future__ import annotations
 
+import itertools
+import string
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -85,10 +87,20 @@ class Graph:
         self.nodes.append(self.onnx.helper.make_node(operator, inputs, [name], name=f"{operator}:{name}", **attributes))
         return name
 
-    def forget_node_names(self) -> None:
-        """Names of nodes are optional, and would be bytes of every file."""
+    def shorten(self, kept: Sequence[str]) -> None:
+        """Make the graph's bytes few: no names of nodes, short ones of tensors, whole numbers as varints.
+
+        `kept` are the names of inputs and outputs.
+        """
+        free = (name for size in itertools.count(1) for name in _letters(size) if name not in kept)
+        short = {name: name for name in ("", *kept)}
         for node in self.nodes:
             node.name = ""
+            for tensors in (node.input, node.output):
+                tensors[:] = [short[name] if name in short else short.setdefault(name, next(free)) for name in tensors]
+        for constant in self.constants:
+            constant.name = short[constant.name]
+            pack(constant)
 
     def look_up_values(self, keys: Any, values: str, wish: str) -> str:
         """The place of each value among `keys` (a tensor), -1 for a value that is not among them."""
@@ -116,17 +128,69 @@ class Graph:
         """A typed input or output."""
         return self.onnx.helper.make_tensor_value_info(name, self.element if element is None else element, shape)
 
-    def model(self, inputs: list[Any], outputs: list[Any], about: dict[str, str]) -> Any:
+    def model(self, inputs: list[Any], outputs: list[Any], about: dict[str, str], name: str = "memory") -> Any:
         """The finished model, valid and fully shape-inferred, or onnx's own error."""
         helper = self.onnx.helper
-        graph = helper.make_graph(self.nodes, "memory", inputs, outputs, self.constants)
+        graph = helper.make_graph(self.nodes, name, inputs, outputs, self.constants)
         domains = {"": OPSET} | {name: _OPSETS[name] for name in sorted(self.domains)}
         opsets = [helper.make_opsetid(name, version) for name, version in domains.items()]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="byheart")
         helper.set_model_props(model, about)
-        self.onnx.checker.check_model(model, full_check=True)
-        self.onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        checked = model
+        if any(node.ByteSize() > _MOST_CHECKED for node in self.nodes):
+            # The checks copy a model twice, and look at the types of a list, not at its length.
+            nodes = [_skeleton(node) if node.ByteSize() > _MOST_CHECKED else node for node in self.nodes]
+            graph = helper.make_graph(nodes, name, inputs, outputs, self.constants)
+            checked = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+        self.onnx.checker.check_model(checked, full_check=True)
+        self.onnx.shape_inference.infer_shapes(checked, check_type=True, strict_mode=True, data_prop=True)
         return model
+
+
+def _letters(size: int) -> Iterator[str]:
+    return map("".join, itertools.product(string.ascii_lowercase, repeat=size))
+
+
+def varint_sizes(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Bytes of each whole number as a varint: 7 bits per byte, 10 bytes for a negative number.
+
+    >>> varint_sizes(np.array([0, 127, 128, -1])).tolist()
+    [1, 1, 2, 10]
+    """
+    longer = (numbers[..., None] >> np.arange(7, 63, 7) > 0).sum(axis=-1)
+    return np.where(numbers < 0, 10, 1 + longer)
+
+
+def pack(tensor: Any) -> Any:
+    """A tensor of int64 with its numbers as varints where these are shorter than 8 bytes each."""
+    if tensor.data_type == tensor.INT64 and tensor.raw_data:
+        numbers = np.frombuffer(tensor.raw_data, dtype="<i8")
+        if int(varint_sizes(numbers).sum()) < len(tensor.raw_data):
+            tensor.ClearField("raw_data")
+            tensor.int64_data.extend(numbers.tolist())
+    return tensor
+
+
+_MOST_CHECKED = 1 << 20  # bytes of a node that is checked with its whole lists
+
+
+def _skeleton(node: Any) -> Any:
+    """A node with the first two elements of its lists."""
+    short = type(node)(op_type=node.op_type, domain=node.domain, input=node.input, output=node.output)
+    for part in node.attribute:
+        copy = short.attribute.add(name=part.name, type=part.type)
+        if part.HasField("t") and part.t.dims[0] > 2:
+            copy.t.data_type = part.t.data_type
+            copy.t.dims.append(2)
+            copy.t.int64_data.extend(part.t.int64_data[:2])
+            if part.t.raw_data:
+                copy.t.raw_data = part.t.raw_data[:16]
+        elif part.ints or part.strings:
+            copy.ints.extend(part.ints[:2])
+            copy.strings.extend(part.strings[:2])
+        else:
+            copy.CopyFrom(part)
+    return short
 
 
 MOST_UNROLLED = 64  # blocks; unrolled they run a little faster, but each takes a millisecond to load

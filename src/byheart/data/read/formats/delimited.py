@@ -42,7 +42,7 @@ def delimited(source: Source) -> Records:
     reader = csv.reader(chain([line], (text for _, text in numbered)), delimiter=chosen, strict=True)
     start = _next_row(path, reader, first) or []
     columns = tuple(name.strip() for name in start) if header else tuple(map(made_up_name, range(1, len(start) + 1)))
-    columns, renamed = _numbered_names(columns) if source.form.lenient else (_check_names(path, columns), "")
+    columns, renamed = _numbered_names(columns)
     uneven: list[tuple[int, int]] = []
 
     def select(names: tuple[str, ...]) -> Cells:
@@ -79,14 +79,6 @@ def made_up_name(number: int) -> str:
 
 def is_made_up(name: str) -> bool:
     return _MADE_UP.fullmatch(name) is not None
-
-
-def _check_names(path: str, columns: tuple[str, ...]) -> tuple[str, ...]:
-    twice = sorted({name for name in columns if columns.count(name) > 1})
-    if twice:
-        remedy = "name them" if not twice[0] else "rename one"
-        raise DataError(f"{path} has two columns named {twice[0]!r}; {remedy}, or give --no-header if it has no header")
-    return columns
 
 
 def _numbered_names(columns: tuple[str, ...]) -> tuple[tuple[str, ...], str]:

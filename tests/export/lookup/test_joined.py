@@ -15,7 +15,8 @@ import onnx
 from byheart.data.read.cells import CellType
 from byheart.data.values import UNKNOWN
 from byheart.errors import FileFormatError
-from byheart.export.onnx_joined import JoinedLookup, read_table_file
+from byheart.export.lookup.files import read_table_file
+from byheart.export.lookup.joined import JoinedLookup
 from byheart.export.onnx_table import GraphLabels
 from byheart.memory.deploy import deploy
 from byheart.memory.deployed import DeployedModel
@@ -29,14 +30,15 @@ def names(count: int) -> dict[str, list]:
     rng = random.Random(3)
     words = ["".join(rng.choice("ab|;\t é") for _ in range(3)) + str(k) for k in range(count)]
     numbers = [k * 7 - 900 for k in range(count)]
-    return {"code": [f"{k}|{k % 7}" for k in range(count)], "name": words, "id": numbers}
+    more = [f"{k:03}" for k in range(count)]
+    return {"code": [f"{k}|{k % 7}" for k in range(count)], "name": words, "more": more, "id": numbers}
 
 
 def joined_of(model: DeployedModel) -> str:
     return model.record.get("joined", "")
 
 
-@pytest.mark.parametrize("columns", [("code", "name"), ("code", "name", "id")])
+@pytest.mark.parametrize("columns", [("code", "name"), ("code", "name", "more", "id")])
 def test_cells_that_seldom_repeat_are_joined_and_proved_from_the_file(columns):
     cells = names(300)
     table = {name: cells[name] for name in columns} | {"y": [f"L{k % 9}" for k in range(300)]}
@@ -92,7 +94,7 @@ def test_another_separator_in_the_record_or_the_graph_is_refused():
     cells = names(200)
     table = {"a": cells["code"], "b": cells["name"], "y": [f"label {k % 9}" for k in range(200)]}
     model = onnx.load_from_string(deploy(table, progress=False).model)
-    record, changed = model.metadata_props[0], next(p for p in model.graph.initializer if p.name == "separator")
+    record, changed = model.metadata_props[0], next(p for p in model.graph.initializer if len(p.string_data) == 1)
     about, mark = record.value, changed.string_data[0]
     assert json.loads(about)["joined"] == mark.decode()
     changed.string_data[0] = b"!"

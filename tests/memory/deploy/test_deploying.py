@@ -22,7 +22,8 @@ from byheart.data.read.cells import CellType, Column, read_cells, row_number_col
 from byheart.data.tokens.front import Cells, Characters, Front, FrontColumn, Scaled, Words, cuttings
 from byheart.data.values import UNKNOWN
 from byheart.errors import DataError, OptionError
-from byheart.memory.deploy import Deployment, deploy
+from byheart.memory.deploy.deploying import deploy
+from byheart.memory.deploy.deployment import Deployment
 from byheart.memory.deployed import DeployedModel
 
 onnx = pytest.importorskip("onnx")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from byheart.data.read.cells import CellType
 from byheart.errors import OptionError
-from byheart.export import hashed_table
-from byheart.export.hashed_table import HashedTable, murmur3, row_hashes, table_bytes
+from byheart.export.lookup import hash_table
+from byheart.export.lookup.hash_table import HashedTable, murmur3, row_hashes, table_bytes
 
 TEXT, WHOLE, NUMBER, TRUTH = CellType.TEXT, CellType.WHOLE, CellType.NUMBER, CellType.TRUTH
 
@@ -120,7 +120,7 @@ def test_rows_of_one_hash_but_two_classes_get_another_seed(monkeypatch):
             found[1] = found[0]
         return found
 
-    monkeypatch.setattr(hashed_table, "row_hashes", colliding)
+    monkeypatch.setattr(hash_table, "row_hashes", colliding)
     cells = [[f"{k}" for k in range(50)]]
     table = HashedTable.of(cells, [TEXT], np.arange(50) % 2, count=2, check_bits=0)
     assert table.seed > 0 and (table.classes(cells, [TEXT]) == np.arange(50) % 2).all()

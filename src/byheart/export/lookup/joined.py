@@ -22,15 +22,16 @@ from typing import Any
 from byheart.data.read.cells import CellType
 from byheart.data.tokens.front import Cells, Front, FrontColumn
 from byheart.errors import FileFormatError
-from byheart.export.onnx_hashed import HashedLookup, read_hashed
-from byheart.export.onnx_lookup import TableLookup, answer_nodes, cell_keys, read_lookup, take_lookup, text_bytes
+from byheart.export.lookup.answers import answer_nodes
+from byheart.export.lookup.encoders import cell_keys, text_bytes
+from byheart.export.lookup.listed import take_lookup
+from byheart.export.lookup.model import finish_lookup, proved_contents
+from byheart.export.lookup.rows import TableLookup
 from byheart.export.onnx_table import (
     ROWS,
     GraphLabels,
     TableSignature,
-    check_same_graph,
     graph_inputs,
-    graph_outputs,
 )
 from byheart.export.targets.onnx import Graph
 
@@ -116,12 +117,13 @@ def _cell(part: str, kind: CellType) -> Any:
     return int(part)
 
 
-def build_joined_model(lookup: JoinedLookup, about: dict[str, str]) -> Any:
+def build_joined_model(lookup: JoinedLookup, about: dict[str, str], label: str = "") -> Any:
     """The ONNX model of a joined lookup.
 
     Args:
         lookup: The contents of the file.
         about: Metadata of the model.
+        label: The name of the label column.
 
     Returns:
         A checked `onnx.ModelProto`.
@@ -131,8 +133,7 @@ def build_joined_model(lookup: JoinedLookup, about: dict[str, str]) -> Any:
     inputs = graph_inputs(graph, lookup.columns, signature)
     joined = _joined(graph, lookup)
     answer_nodes(graph, cell_keys(graph, lookup.keys, CellType.TEXT), joined, lookup.listed, signature)
-    graph.forget_node_names()
-    return graph.model(inputs, graph_outputs(graph, lookup.answers, signature), about)
+    return finish_lookup(graph, inputs, lookup.answers, signature, about, label)
 
 
 def _joined(graph: Graph, lookup: JoinedLookup) -> str:
@@ -176,35 +177,11 @@ def read_joined(
     """
     import onnx
 
-    try:
-        listed = take_lookup(onnx, model.graph, [(_ROW, CellType.TEXT)], label_type, {})
+
+    def take(graph: Any) -> JoinedLookup:
+        listed = take_lookup(onnx, graph, [(_ROW, CellType.TEXT)], label_type, {})
         kinds = {kind for _, kind in columns}
         matrix = kinds.pop() if len(kinds) == 1 else None
-        found = JoinedLookup(tuple(columns), matrix, str(record["joined"]), listed)
-        check_same_graph(build_joined_model(found, {}), model)
-    except FileFormatError:
-        raise
-    except Exception as error:
-        raise FileFormatError(f"the graph is not a joined lookup that this version writes ({error})") from None
-    return found
+        return JoinedLookup(tuple(columns), matrix, str(record["joined"]), listed)
 
-
-def read_table_file(
-    model: Any, columns: Sequence[tuple[str, CellType]], label_type: CellType, record: dict[str, Any]
-) -> TableLookup | JoinedLookup | HashedLookup:
-    """The contents of a lookup's file of any kind, proved to be all that its graph does.
-
-    Args:
-        model: The `onnx.ModelProto` of the file.
-        columns: Names and types of the input columns.
-        label_type: The type of the labels.
-        record: The file's record.
-
-    Returns:
-        The lookup whose graph is the file's graph.
-
-    Raises:
-        FileFormatError: The graph differs from the graph of the tables that it contains.
-    """
-    read = read_hashed if "hashed" in record else read_joined if "joined" in record else read_lookup
-    return read(model, columns, label_type, record)
+    return proved_contents(model, "joined lookup", take, build_joined_model)

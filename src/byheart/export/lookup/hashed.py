@@ -1,6 +1,6 @@
 """A hashed table as an ONNX graph: cells in, label out, without a list of the rows.
 
-The graph is `HashedTable.classes` (hashed_table.py) in int64 arithmetic: MurmurHash3, which is ONNX Runtime's own
+The graph is `HashedTable.classes` (hash_table.py) in int64 arithmetic: MurmurHash3, which is ONNX Runtime's own
 operator, then additions, divisions by powers of two, `Gather` and `BitwiseXor`. Inputs, types and outputs are those of
 the other forms. `read_hashed` takes the table out of a file, builds its graph again and compares the two, so a file is
 proved from its own bytes: it returns the labels that these numbers give, and nothing else.
@@ -18,14 +18,13 @@ import numpy as np
 from byheart.data.read.cells import CellType
 from byheart.data.tokens.front import Front
 from byheart.errors import FileFormatError
-from byheart.export.hashed_table import OFFSET_BITS, PRIME, SLOTS, STREAMS, HashedTable, multipliers
+from byheart.export.lookup.hash_table import OFFSET_BITS, PRIME, SLOTS, STREAMS, HashedTable, multipliers
+from byheart.export.lookup.model import finish_lookup, proved_contents
 from byheart.export.onnx_table import (
     ROWS,
     GraphLabels,
     TableSignature,
-    check_same_graph,
     graph_inputs,
-    graph_outputs,
     label_constant,
     read_labels,
 )
@@ -78,12 +77,13 @@ class HashedLookup:
         return {"hashed": numbers | ({} if self.matrix is None else {"matrix": self.matrix.value})}
 
 
-def build_hashed_model(lookup: HashedLookup, about: dict[str, str]) -> Any:
+def build_hashed_model(lookup: HashedLookup, about: dict[str, str], label: str = "") -> Any:
     """The ONNX model of a hashed lookup.
 
     Args:
         lookup: The contents of the file.
         about: Metadata of the model.
+        label: The name of the label column.
 
     Returns:
         A checked `onnx.ModelProto`.
@@ -106,8 +106,7 @@ def build_hashed_model(lookup: HashedLookup, about: dict[str, str]) -> Any:
     graph.nodes.append(helper.make_node("Squeeze", [known, axis], [signature.known]))
     flat = graph.node("Squeeze", [chosen, axis], "class_of_row")
     graph.nodes.append(helper.make_node("Gather", [label_constant(graph, lookup.answers), flat], [signature.label]))
-    graph.forget_node_names()
-    return graph.model(inputs, graph_outputs(graph, lookup.answers, signature), about)
+    return finish_lookup(graph, inputs, lookup.answers, signature, about, label)
 
 
 def _whole(graph: Graph, number: int, wish: str) -> str:
@@ -205,19 +204,18 @@ def read_hashed(
     """
     import onnx
 
-    try:
-        constants = {part.name: part for part in model.graph.initializer}
-        answers = read_labels(onnx, constants["labels"], label_type)
-        packed = onnx.numpy_helper.to_array(constants["table"])
+
+    def take(graph: Any) -> HashedLookup:
+        constants = {part.name: part for part in graph.initializer}
+        stored = next(part for part in constants.values() if part.data_type == onnx.TensorProto.UINT8)
+        gathers = [node for node in graph.node if node.op_type == "Gather"]
+        answers = GraphLabels.of(read_labels(onnx, constants[gathers[-1].input[0]], label_type).labels, label_type)
+        packed = onnx.numpy_helper.to_array(stored)
         numbers = {name: int(record["hashed"][name]) for name in _RECORDED}
         matrix = record["hashed"].get("matrix")
         table = HashedTable(columns=len(columns), count=len(answers.labels), packed=packed, **numbers)
         if packed.dtype != np.uint8 or packed.ndim != 1 or len(packed) < table.size * table.bits // 8 + 7:
             raise FileFormatError("its table is too short")
-        found = HashedLookup(tuple(columns), None if matrix is None else CellType(matrix), table, answers)
-        check_same_graph(build_hashed_model(found, {}), model)
-    except FileFormatError:
-        raise
-    except Exception as error:
-        raise FileFormatError(f"the graph is not a hashed lookup that this version writes ({error})") from None
-    return found
+        return HashedLookup(tuple(columns), None if matrix is None else CellType(matrix), table, answers)
+
+    return proved_contents(model, "hashed lookup", take, build_hashed_model)
