@@ -170,6 +170,8 @@ NAMES = {
                      "positions": "n_positions", "act": "activation_function", "eps": "layer_norm_epsilon"},
     "opt": LLAMA | {"units": "ffn_dim", "act": "activation_function", "eps": ""},
     "gpt_neox": LLAMA | {"eps": "layer_norm_eps"},
+    "cohere": LLAMA | {"eps": "layer_norm_eps"},
+    "gemma2": LLAMA | {"act": "hidden_activation"},
     "gemma3_text": LLAMA | {"act": "hidden_activation"},
 }  # fmt: skip
 CLASSES = {
@@ -178,9 +180,12 @@ CLASSES = {
     "mixtral": "MixtralForCausalLM", "gpt2": "GPT2LMHeadModel", "opt": "OPTForCausalLM",
     "gpt_neox": "GPTNeoXForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "granite": "GraniteForCausalLM",
     "olmo2": "Olmo2ForCausalLM", "smollm3": "SmolLM3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM",
+    "cohere": "CohereForCausalLM", "gemma2": "Gemma2ForCausalLM",
 }  # fmt: skip
 PLAIN = ("gpt2", "opt", "gpt_neox")  # LayerNorm, biases, an MLP without a gate
-GEMMAS = ("gemma", "gemma3_text")
+CENTRED = (*PLAIN, "cohere")  # LayerNorm
+GEMMAS = ("gemma", "gemma2", "gemma3_text")  # embeddings times a root
+PLUS_ONE = GEMMAS  # norms whose stored weights are one less
 MORE = {
     "gpt2": {"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,),
              "reorder_and_upcast_attn": (False,), "n_ctx": ANYTHING},
@@ -188,9 +193,12 @@ MORE = {
             "layer_norm_elementwise_affine": (True,), "word_embed_proj_dim": ANYTHING},
     "gpt_neox": {"attention_bias": (True,)},
     "qwen3_moe": {"decoder_sparse_step": (1,), "mlp_only_layers": ([], None), "norm_topk_prob": (True,)},
+    "gemma2": {"use_bidirectional_attention": (False, None)},
     "gemma3_text": {"attn_logit_softcapping": (None,), "final_logit_softcapping": (None,)},
+    "cohere": {"use_qk_norm": (False,)},
     "phi3": {"original_max_position_embeddings": ANYTHING},
 }  # fmt: skip
+ALTERNATING = ("gemma2", "gemma3_text")  # layer_types and sliding_window decide how far back a layer looks
 ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "tanh", "relu": "relu"}
 SCALED = {
     "linear": ("factor",), "yarn": ("factor", "original_max_position_embeddings"),
@@ -229,11 +237,13 @@ class Shape:
     parallel: bool = False
     embedding: float = 1.0  # multipliers of Granite
     residual: float = 1.0
-    logits: float = 1.0
+    logits: float = 1.0  # what logits are divided by
+    score_cap: float | None = None  # of Gemma 2
+    logit_cap: float | None = None
 
     @property
     def centred(self) -> bool:
-        return self.family in PLAIN
+        return self.family in CENTRED
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -271,6 +281,13 @@ class Config:
         if type(value) is not kind or (kind in (int, float) and not 0 < value < 1e12):
             raise NotProved(f"{key} = {value!r}")
         return value
+
+    def maybe(self, key: str) -> float | None:
+        """A number, or null; it must be stated, since loaders differ without it."""
+        if key in self.left and self.left[key] is None:
+            del self.left[key]
+            return None
+        return float(self.take(key, float))
 
     def close(self) -> None:
         allowed = HARMLESS | MORE.get(self.family, {})
@@ -343,16 +360,18 @@ def _kinds(c: Config, shape: Shape, values: dict[str, Any]) -> None:
     """Rotation and window of every layer."""
     family, n = shape.family, shape.layers
     own = ("rotary_emb_base", "rotary_pct") if family == "gpt_neox" else ("rope_theta", "partial_rotary_factor")
-    bases = {"mixtral": 1e6, "smollm3": 2e6}
+    bases = {"mixtral": 1e6, "smollm3": 2e6, "cohere": 5e5}
     default = (bases.get(family, 1e4), 0.25 if family == "gpt_neox" else 1.0)
     inner, types = c.left.pop("rope_parameters", {}), c.left.pop("layer_types", None)
     window = c.left.pop("sliding_window", 4096 if family == "mistral" and "sliding_window" not in values else None)
     if window is not None and (type(window) is not int or window < 1):
         raise NotProved(f"sliding_window = {window!r}")
+    kinds = ("sliding_attention", "full_attention")
+    if family in ALTERNATING and (
+        not isinstance(types, list) or len(types) != n or not set(types) <= set(kinds) or window is None
+    ):
+        raise NotProved(f"layer_types = {types!r}, sliding_window = {window!r}")
     if family == "gemma3_text":
-        kinds = ("sliding_attention", "full_attention")
-        if not isinstance(types, list) or len(types) != n or not set(types) <= set(kinds) or window is None:
-            raise NotProved(f"layer_types = {types!r}, sliding_window = {window!r}")
         if not isinstance(inner, dict) or set(inner) != set(kinds):
             raise NotProved(f"rope_parameters {inner!r}")
         found = {}
@@ -377,6 +396,9 @@ def _kinds(c: Config, shape: Shape, values: dict[str, Any]) -> None:
                 or any(type(x) is not int or x not in (0, 1) for x in rotated):  # fmt: skip
             raise NotProved(f"no_rope_layers = {rotated!r}")
         shape.ropes = [rope if turned else None for turned in rotated]
+    if family in ALTERNATING:
+        shape.windows = [window if kind == kinds[0] else None for kind in types]
+        return
     if types is not None and (types != ["full_attention"] * n or family == "mistral"):
         raise NotProved(f"layer_types = {types!r}")
     if window is not None and family in ("mistral", "mixtral", "phi3"):
@@ -426,10 +448,16 @@ def read_shape(values: dict[str, Any]) -> Shape:
             c.take(f"{name}", float)
             for name in ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
         )
-        if math.log2(shape.logits) != round(math.log2(shape.logits)):
-            raise NotProved(f"logits_scaling = {shape.logits} is not a power of two")
-    if family == "gemma3_text":
+    if family == "cohere":
+        shape.parallel, shape.logits = True, 1 / c.take("logit_scale", float)
+        if width * heads != hidden:
+            raise NotProved(f"head_dim = {width}, which engines of cohere ignore")
+    if shape.logits < 1 or math.log2(shape.logits) != round(math.log2(shape.logits)):
+        raise NotProved(f"logits are divided by {shape.logits}, which is not a power of two from 1 on")
+    if family in ALTERNATING:
         shape.scale = float(c.take("query_pre_attn_scalar", int) ** -0.5)
+    if family == "gemma2":
+        shape.score_cap, shape.logit_cap = c.maybe("attn_logit_softcapping"), c.maybe("final_logit_softcapping")
     if family in ("mixtral", "qwen3_moe"):
         shape.experts = c.take("num_local_experts" if family == "mixtral" else "num_experts", int)
         shape.used = c.take("num_experts_per_tok", int)
@@ -552,10 +580,10 @@ class Weights:
 
     def norm(self, name: str, size: int | None = None) -> Norm:
         size = size or self.shape.hidden
-        plus = 1.0 if self.shape.family in GEMMAS else 0.0
+        plus = 1.0 if self.shape.family in PLUS_ONE else 0.0
         return (
             self.take(f"{name}.weight", size) + plus,
-            self.take(f"{name}.bias", size) if self.shape.centred else None,
+            self.take(f"{name}.bias", size) if self.shape.family in PLAIN else None,
         )
 
     def gated(self, m: str, names: tuple[str, str, str]) -> tuple[Linear, Linear, Linear]:
@@ -620,6 +648,12 @@ def _plain_layer(w: Weights, p: str) -> Layer:
     return Layer(q, k, v, o, [expert], (w.norm(f"{p}.{norms[0]}"), w.norm(f"{p}.{norms[1]}")))
 
 
+def apart_pairs(heads: int, width: int) -> np.ndarray:
+    """The order of channels in which pairs (0, 1), (2, 3), ... of a head become halves."""
+    one = np.r_[0:width:2, 1:width:2]
+    return np.asarray((np.arange(heads)[:, None] * width + one).reshape(-1))
+
+
 def _llama_layer(w: Weights, p: str) -> Layer:
     s, h, family = w.shape, w.shape.hidden, w.shape.family
     q_size, kv_size, a = s.heads * s.width, s.kv * s.width, f"{p}.self_attn"
@@ -641,13 +675,17 @@ def _llama_layer(w: Weights, p: str) -> Layer:
             router = w.pair(f"{m}.gate", s.experts, h)
         else:
             experts = [w.gated(f"{p}.mlp", ("gate_proj", "up_proj", "down_proj"))]
+    if family == "cohere":  # turns neighbouring channels; scores do not depend on the order of channels
+        q, k = (one.rows(apart_pairs(count, s.width)) for one, count in ((q, s.heads), (k, s.kv)))
     o = w.pair(f"{a}.o_proj", h, q_size)
     before: tuple[Norm | None, Norm | None]
     after: tuple[Norm | None, Norm | None] = (None, None)
     if family == "olmo2":
         before = None, None
         after = w.norm(f"{p}.post_attention_layernorm"), w.norm(f"{p}.post_feedforward_layernorm")
-    elif family == "gemma3_text":
+    elif family == "cohere":
+        before = (w.norm(f"{p}.input_layernorm"),) * 2
+    elif family in ALTERNATING:
         before = w.norm(f"{p}.input_layernorm"), w.norm(f"{p}.pre_feedforward_layernorm")
         after = w.norm(f"{p}.post_attention_layernorm"), w.norm(f"{p}.post_feedforward_layernorm")
     else:
@@ -674,13 +712,13 @@ def load(shape: Shape, tensors: dict[str, np.ndarray], kind: Type) -> Network:
         positions = w.take("transformer.wpe.weight", s.positions, h)
     elif family == "opt":
         positions = w.take("model.decoder.embed_positions.weight", s.positions + 2, h)[2:]
-    layers = [(_plain_layer if s.centred else _llama_layer)(w, f"{prefix}.{index}") for index in range(s.layers)]
+    layers = [(_plain_layer if family in PLAIN else _llama_layer)(w, f"{prefix}.{index}") for index in range(s.layers)]
     out = table
     if not s.tied:
         out = w.take(f"{head}.weight", s.vocab, h)
     elif f"{head}.weight" in tensors and not np.array_equal(w.take(f"{head}.weight", s.vocab, h), table):
         raise NotProved("the head is tied to the embedding, and stored as something else")
-    network = Network(shape, table, positions, Linear(out / s.logits), w.norm(final), layers)
+    network = Network(shape, table, positions, Linear(out), w.norm(final), layers)
     if set(tensors) - w.used:
         raise NotProved(f"{min(set(tensors) - w.used)} has no role")
     return network
@@ -1125,6 +1163,19 @@ def rotate(x: Box, rope: Rope, kind: Type) -> Box:
     return Box(np.concatenate([first.lo, second.lo, rest.lo], -1), np.concatenate([first.hi, second.hi, rest.hi], -1))
 
 
+def capped(x: Box, cap: float | None, kind: Type) -> Box:
+    """cap tanh(x / cap): quotient, tanh and product are stored or not; the cap is a float32 or of the type."""
+    if cap is None:
+        return x
+    nearest = float(np.float32(cap))
+    by = union(exactly(np.full(1, nearest)).wider(2 * U * nearest), exactly(kind.nearest(np.full(1, cap))))
+    if not (by.lo > 0).all() or not np.isfinite(by.hi).all():
+        raise NotProved(f"a cap of {cap}")
+    inside = maybe(x.times(Box(1 / by.hi, 1 / by.lo)), kind)
+    turned = Box(np.tanh(inside.lo), np.tanh(inside.hi))
+    return maybe(maybe(turned.wider(FUNCTION * turned.size), kind).times(by), kind)
+
+
 @dataclass(frozen=True)
 class Look:
     """What one head sees: from every place the copied place and its leak, or an interval of the mixed values."""
@@ -1157,6 +1208,8 @@ def attend(q: Box, k: Box, v: Box, s: Shape, kind: Type, window: int | None) -> 
         error = error + (gamma(s.width + 2) + OWN) * (total + total[best])
         error = error + stores * (1 + stores) * (np.abs(score) + abs(score[best]) + 2 * error) + 2 * kind.tiny
         behind = score - score[best]
+        if s.score_cap is not None:
+            behind, error = _capped_scores(Box(q.lo[t], q.hi[t]), k[seen], best, qr[t], s, kind)
         error[best] = 0.0
         others = np.exp(np.minimum(behind + error, 700.0))
         others[best] = 0.0
@@ -1165,6 +1218,19 @@ def attend(q: Box, k: Box, v: Box, s: Shape, kind: Type, window: int | None) -> 
         if leaks[t] == np.inf:
             lo[t], hi[t] = mixed(behind - error, behind + error, best, v[seen], kind)
     return Look(chosen, leaks, Box(lo, hi))
+
+
+def _capped_scores(
+    q: Box, k: Box, best: int, loose: np.ndarray, s: Shape, kind: Type
+) -> tuple[np.ndarray, np.ndarray]:
+    """Capped scores relative to the best place's: middles and errors. The cap bends each score by itself."""
+    (qm, _), (km, kr) = q.middle(), k.middle()
+    dot, wide = km @ qm, kr @ (np.abs(qm) + loose) + np.abs(km) @ loose
+    total = k.size @ q.size
+    dots = Box(dot, dot).wider(wide + (gamma(s.width + 2) + OWN) * total + SMALL * s.width)
+    scale = exactly(np.full(1, s.scale)).wider(2 * U * s.scale)
+    score = capped(maybe(maybe(dots, kind).times(scale), kind), s.score_cap, kind)
+    return Box(score.lo - score.hi[best], score.hi - score.lo[best]).middle()
 
 
 def masked_rows(q: Form, k: Form, s: Shape, kind: Type) -> None:
@@ -1177,6 +1243,7 @@ def masked_rows(q: Form, k: Form, s: Shape, kind: Type) -> None:
     wide = (size_q - np.abs(q.mid)) * (size_k - np.abs(k.mid))
     total = (size_q * size_k).sum(-1)
     worst = float((s.scale * (least - wide.sum(-1) - 9 * (kind.unit + 2 * U) * total)).min())
+    worst = worst if s.score_cap is None else worst * (1 + 8 * (kind.unit + 2 * U))  # tanh(x) is at most x
     if not worst > -kind.largest * kind.unit / 2:
         raise NotProved(f"scores of {worst:.4g} at distance 0: a fully masked row may overflow")
 
@@ -1337,20 +1404,25 @@ def margins(network: Network, ids: list[int], kind: Type, narrow: bool, targets:
 
 
 def _gaps(network: Network, n: Form, kind: Type, targets: list[int | None]) -> np.ndarray:
-    head, weight = network.head, network.head.weight
-    logits = linear(n, head, None).box()
-    error = sum_error(n.box().size, head, logits.size)
-    # A logit is stored before it is divided.
-    finite("a logit", logits.size, kind.largest / max(1.0, network.shape.logits))
-    logits = maybe(logits, kind)
+    head, s = network.head, network.shape
+    weight = head.weight / s.logits
+    raw = linear(n, head, None).box()
+    error = sum_error(n.box().size, head, raw.size) / s.logits
+    # A logit is stored before it is divided; the divisor is a power of two.
+    finite("a logit", raw.size, kind.largest)
+    logits = maybe(raw, kind)
+    if s.logits != 1:
+        logits = maybe(Box(logits.lo / s.logits, logits.hi / s.logits), kind)
+    logits = capped(logits, s.logit_cap, kind)
     found = np.empty(len(targets))
     for t, target in enumerate(targets):
         best = int((logits.lo[t] + logits.hi[t]).argmax()) if target is None else target
         between = weight[best] - weight
         gap = between @ n.mid[t] - np.abs(between) @ n.rad[t] - sum((np.abs(between @ d[t]) for d in n.dirs), 0.0)
         gap = gap - error[t] - error[t, best] - OWN
-        gap = gap - (kind.unit + 2 * U) * (logits.size[t] + logits.size[t, best]) - 2 * kind.tiny
-        gap = np.maximum(gap, logits.lo[t, best] - logits.hi[t])
+        gap = gap - (kind.unit + 2 * U) * (logits.size[t] + logits.size[t, best]) - 4 * kind.tiny
+        direct = logits.lo[t, best] - logits.hi[t]
+        gap = np.maximum(gap, direct) if s.logit_cap is None else direct
         gap[best] = np.inf
         found[t] = gap.min()
     return found
