@@ -24,7 +24,7 @@ import json
 import math
 import struct
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -180,8 +180,9 @@ CLASSES = {
     "mixtral": "MixtralForCausalLM", "gpt2": "GPT2LMHeadModel", "opt": "OPTForCausalLM",
     "gpt_neox": "GPTNeoXForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "granite": "GraniteForCausalLM",
     "olmo2": "Olmo2ForCausalLM", "smollm3": "SmolLM3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM",
-    "cohere": "CohereForCausalLM", "gemma2": "Gemma2ForCausalLM",
+    "cohere": "CohereForCausalLM", "gemma2": "Gemma2ForCausalLM", "gpt_oss": "GptOssForCausalLM",
 }  # fmt: skip
+ALPHA = 1.702  # of the sigmoid in experts of gpt-oss
 PLAIN = ("gpt2", "opt", "gpt_neox")  # LayerNorm, biases, an MLP without a gate
 CENTRED = (*PLAIN, "cohere")  # LayerNorm
 GEMMAS = ("gemma", "gemma2", "gemma3_text")  # embeddings times a root
@@ -196,14 +197,17 @@ MORE = {
     "gemma2": {"use_bidirectional_attention": (False, None)},
     "gemma3_text": {"attn_logit_softcapping": (None,), "final_logit_softcapping": (None,)},
     "cohere": {"use_qk_norm": (False,)},
+    "gpt_oss": {"attention_bias": (True,), "swiglu_alpha": (ALPHA,), "router_aux_loss_coef": (0.9, 0.02, 0.001),
+                "initial_context_length": ANYTHING},
     "phi3": {"original_max_position_embeddings": ANYTHING},
 }  # fmt: skip
-ALTERNATING = ("gemma2", "gemma3_text")  # layer_types and sliding_window decide how far back a layer looks
+ALTERNATING = ("gemma2", "gemma3_text", "gpt_oss")  # layer_types and sliding_window decide how far back a layer looks
 ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "tanh", "relu": "relu"}
-SCALED = {
+SCALED: dict[str, tuple[str, ...]] = {
     "linear": ("factor",), "yarn": ("factor", "original_max_position_embeddings"),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }  # fmt: skip
+YARN = ("beta_fast", "beta_slow", "truncate")  # further keys of yarn
 
 
 @dataclass(frozen=True)
@@ -240,6 +244,7 @@ class Shape:
     logits: float = 1.0  # what logits are divided by
     score_cap: float | None = None  # of Gemma 2
     logit_cap: float | None = None
+    limit: float = math.inf  # of gates and ups in experts of gpt-oss
 
     @property
     def centred(self) -> bool:
@@ -330,7 +335,11 @@ def _scaled_rope(fields: dict[str, Any], base: float, dims: int) -> Rope:
     wrong = FREQUENCY * (1.0 if dims & (dims - 1) == 0 else 1.0 + math.log(base) / 8)  # of float32 exponents, too
     if kind == "default" and not fields:
         return Rope(theta, wrong * theta)
-    if kind not in SCALED or set(fields) != set(SCALED[kind]) or not all(map(_number, fields.values())):
+    more = {key: fields.pop(key) for key in YARN if kind == "yarn" and key in fields}
+    truncate = more.pop("truncate", True)
+    numbers = (*fields.values(), *more.values())
+    if kind not in SCALED or set(fields) != set(SCALED[kind]) or not all(map(_number, numbers)) \
+            or type(truncate) is not bool:  # fmt: skip
         raise NotProved(f"a rope of type {kind!r} with {fields!r}")
     factor = float(fields["factor"])
     original = fields.get("original_max_position_embeddings", 1)
@@ -345,15 +354,19 @@ def _scaled_rope(fields: dict[str, Any], base: float, dims: int) -> Rope:
             raise NotProved("a rope whose blend ends before it begins")
         turns = original * theta / (2 * math.pi)
         share = np.clip((turns - low) / (high - low), 0.0, 1.0)
-        steep, gain = high / (high - low), 1.0
+        steep, gain, loose = high / (high - low), 1.0, 0.0
     else:
-        edges = [dims * math.log(original / (n * 2 * math.pi)) / (2 * math.log(base)) for n in (32, 1)]
-        first, last = max(math.floor(edges[0]), 0), min(math.ceil(edges[1]), dims - 1)
-        if last < first:
+        turns = (more.get("beta_fast", 32), more.get("beta_slow", 1))
+        edges = [dims * math.log(original / (n * 2 * math.pi)) / (2 * math.log(base)) for n in turns]
+        edges = [math.floor(edges[0]), math.ceil(edges[1])] if truncate else edges
+        first, last = max(edges[0], 0), min(edges[1], dims - 1)
+        if last < first or not (truncate or last > first + 1):
             raise NotProved("a rope whose blend ends before it begins")
+        # Edges that are no integers are rounded to float32, and so is the distance to them.
+        loose = 0.0 if truncate else 8 * U * dims / (last - first)
         share = 1 - np.clip((np.arange(dims // 2) - first) / max(last - first, 0.001), 0, 1)
         steep, gain = 1.0, 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0
-    return Rope((1 - share) * theta / factor + share * theta, 8 * steep * wrong * theta, gain)
+    return Rope((1 - share) * theta / factor + share * theta, (8 * steep * wrong + loose) * theta, gain)
 
 
 def _kinds(c: Config, shape: Shape, values: dict[str, Any]) -> None:
@@ -382,8 +395,8 @@ def _kinds(c: Config, shape: Shape, values: dict[str, Any]) -> None:
         shape.windows = [window if kind == kinds[0] else None for kind in types]
         return
     scaling = c.left.pop("rope_scaling", None)
-    if isinstance(scaling, dict) and scaling.get("type") == scaling.get("rope_type"):  # two names of one value
-        scaling = {key: value for key, value in scaling.items() if key != "type"}
+    if isinstance(scaling, dict) and isinstance(inner, dict) and scaling.get("type") == inner.get("rope_type"):
+        scaling = {key: value for key, value in scaling.items() if key != "type"}  # two names of one value
     if scaling is not None and (not isinstance(scaling, dict) or {k: v for k, v in inner.items() if k in scaling}
                                 != scaling or set(inner) - set(scaling) - {"rope_theta"}):  # fmt: skip
         raise NotProved(f"rope_scaling = {scaling!r}")
@@ -454,12 +467,12 @@ def read_shape(values: dict[str, Any]) -> Shape:
             raise NotProved(f"head_dim = {width}, which engines of cohere ignore")
     if shape.logits < 1 or math.log2(shape.logits) != round(math.log2(shape.logits)):
         raise NotProved(f"logits are divided by {shape.logits}, which is not a power of two from 1 on")
-    if family in ALTERNATING:
+    if family in ("gemma2", "gemma3_text"):
         shape.scale = float(c.take("query_pre_attn_scalar", int) ** -0.5)
     if family == "gemma2":
         shape.score_cap, shape.logit_cap = c.maybe("attn_logit_softcapping"), c.maybe("final_logit_softcapping")
-    if family in ("mixtral", "qwen3_moe"):
-        shape.experts = c.take("num_local_experts" if family == "mixtral" else "num_experts", int)
+    if family in ("mixtral", "qwen3_moe", "gpt_oss"):
+        shape.experts = c.take("num_experts" if family == "qwen3_moe" else "num_local_experts", int)
         shape.used = c.take("num_experts_per_tok", int)
         if shape.used > shape.experts:
             raise NotProved(f"num_experts_per_tok = {shape.used}")
@@ -467,6 +480,12 @@ def read_shape(values: dict[str, Any]) -> Shape:
         shape.units = c.take("moe_intermediate_size", int)
         if "norm_topk_prob" not in values:
             raise NotProved("norm_topk_prob is missing")
+    if family == "gpt_oss":
+        shape.limit, shape.act = c.take("swiglu_limit", float), "glu"
+        if kind != "silu" or c.left.pop("experts_per_token", shape.used) != shape.used:
+            raise NotProved(f"activation {act!r}, or two numbers of experts")
+        if "attention_bias" not in values or type(values.get("initial_context_length", 1)) is not int:
+            raise NotProved("attention_bias is missing, or initial_context_length is no integer")
     if family == "gpt_neox":
         shape.parallel = c.take("use_parallel_residual", bool, True)
     if family == "opt" and c.left.get("word_embed_proj_dim", hidden) != hidden:
@@ -581,10 +600,33 @@ class Weights:
     def norm(self, name: str, size: int | None = None) -> Norm:
         size = size or self.shape.hidden
         plus = 1.0 if self.shape.family in PLUS_ONE else 0.0
+        if self.shape.family == "gpt_oss":
+            self.exact(f"{name}.weight")
         return (
             self.take(f"{name}.weight", size) + plus,
             self.take(f"{name}.bias", size) if self.shape.family in PLAIN else None,
         )
+
+    def exact(self, name: str) -> None:
+        """For tensors that engines keep in float32, whatever the type."""
+        if name in self.tensors and not np.array_equal(self.kind.nearest(self.tensors[name]), self.tensors[name]):
+            raise NotProved(f"{name} holds numbers that {self.kind.name} does not; some engines keep them")
+
+    def fused_experts(self, m: str) -> list[Expert]:
+        """Experts of gpt-oss: one tensor for all of them, gate and up in turn."""
+        s = self.shape
+        both, bias = (
+            self.take(f"{m}.gate_up_proj{end}", s.experts, *shape, 2 * s.units)
+            for end, shape in (("", (s.hidden,)), ("_bias", ()))
+        )
+        down, last = (
+            self.take(f"{m}.down_proj{end}", s.experts, *shape, s.hidden)
+            for end, shape in (("", (s.units,)), ("_bias", ()))
+        )
+        return [
+            (Linear(w[:, ::2].T, b[::2]), Linear(w[:, 1::2].T, b[1::2]), Linear(d.T, c))
+            for w, b, d, c in zip(both, bias, down, last, strict=True)
+        ]
 
     def gated(self, m: str, names: tuple[str, str, str]) -> tuple[Linear, Linear, Linear]:
         s = self.shape
@@ -609,6 +651,7 @@ class Layer:
     heads: tuple[Norm, Norm] | None = None  # of queries and keys
     all_heads: bool = False  # over all heads at once
     router: Linear | None = None
+    sinks: np.ndarray | None = None  # of every head
 
 
 @dataclass
@@ -666,9 +709,12 @@ def _llama_layer(w: Weights, p: str) -> Layer:
         halves = both.rows(slice(0, s.units)), both.rows(slice(s.units, None))
         experts: list[Expert] = [(*halves, w.pair(f"{p}.mlp.down_proj", h, s.units))]
     else:
-        q = w.pair(f"{a}.q_proj", q_size, h, family == "qwen2")
-        k, v = (w.pair(f"{a}.{n}_proj", kv_size, h, family == "qwen2") for n in "kv")
-        if s.experts:
+        biased = family in ("qwen2", "gpt_oss")
+        q = w.pair(f"{a}.q_proj", q_size, h, biased)
+        k, v = (w.pair(f"{a}.{n}_proj", kv_size, h, biased) for n in "kv")
+        if family == "gpt_oss":
+            experts, router = w.fused_experts(f"{p}.mlp.experts"), w.pair(f"{p}.mlp.router", s.experts, h, True)
+        elif s.experts:
             m = f"{p}.block_sparse_moe" if family == "mixtral" else f"{p}.mlp"
             names = ("w1", "w3", "w2") if family == "mixtral" else ("gate_proj", "up_proj", "down_proj")
             experts = [w.gated(f"{m}.experts.{e}", names) for e in range(s.experts)]
@@ -677,7 +723,8 @@ def _llama_layer(w: Weights, p: str) -> Layer:
             experts = [w.gated(f"{p}.mlp", ("gate_proj", "up_proj", "down_proj"))]
     if family == "cohere":  # turns neighbouring channels; scores do not depend on the order of channels
         q, k = (one.rows(apart_pairs(count, s.width)) for one, count in ((q, s.heads), (k, s.kv)))
-    o = w.pair(f"{a}.o_proj", h, q_size)
+    o = w.pair(f"{a}.o_proj", h, q_size, family == "gpt_oss")
+    sinks = w.take(f"{a}.sinks", s.heads) if family == "gpt_oss" else None
     before: tuple[Norm | None, Norm | None]
     after: tuple[Norm | None, Norm | None] = (None, None)
     if family == "olmo2":
@@ -685,7 +732,7 @@ def _llama_layer(w: Weights, p: str) -> Layer:
         after = w.norm(f"{p}.post_attention_layernorm"), w.norm(f"{p}.post_feedforward_layernorm")
     elif family == "cohere":
         before = (w.norm(f"{p}.input_layernorm"),) * 2
-    elif family in ALTERNATING:
+    elif family in ("gemma2", "gemma3_text"):
         before = w.norm(f"{p}.input_layernorm"), w.norm(f"{p}.pre_feedforward_layernorm")
         after = w.norm(f"{p}.post_attention_layernorm"), w.norm(f"{p}.post_feedforward_layernorm")
     else:
@@ -695,7 +742,7 @@ def _llama_layer(w: Weights, p: str) -> Layer:
         heads = w.norm(f"{a}.q_norm", s.width), w.norm(f"{a}.k_norm", s.width)
     elif family == "olmo2":
         heads = w.norm(f"{a}.q_norm", q_size), w.norm(f"{a}.k_norm", kv_size)
-    return Layer(q, k, v, o, experts, before, after, heads, family == "olmo2", router)
+    return Layer(q, k, v, o, experts, before, after, heads, family == "olmo2", router, sinks)
 
 
 def load(shape: Shape, tensors: dict[str, np.ndarray], kind: Type) -> Network:
@@ -796,7 +843,7 @@ def sum_error(size: np.ndarray, layer: Linear, total: np.ndarray) -> np.ndarray:
     return np.asarray(gamma(terms) * partial + (2 * U + OWN) * whole + SMALL * terms)
 
 
-def stored_units(x: Units, kind: Type) -> Units:
+def stored_units(x: Units, kind: Type, snap: bool = True) -> Units:
     """Rounded to the type. Where the interval snaps to one number, nothing is left of its errors; elsewhere a store
     errs by at most half a step, and by no more than the interval is wide."""
     box = rounded32(x.box())
@@ -804,7 +851,7 @@ def stored_units(x: Units, kind: Type) -> Units:
     ends = stored(box, kind)
     half = np.maximum(kind.unit * box.size, kind.tiny) * (1 + 2 * kind.unit)
     wide = np.maximum(ends.hi - box.lo, box.hi - ends.lo)
-    snapped, nothing = ends.lo == ends.hi, np.zeros_like(x.rad)
+    snapped, nothing = (ends.lo == ends.hi) & snap, np.zeros_like(x.rad)
     rad = x.rad + 2 * U * box.size + SMALL + np.maximum(np.minimum(half, wide), 0.0)
     return Units(
         np.where(snapped, ends.lo, x.mid), np.where(snapped, nothing, rad),
@@ -932,8 +979,8 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 def curve(kind: str, x: np.ndarray) -> np.ndarray:
     if kind == "relu":
         return np.maximum(x, 0.0)
-    if kind == "silu":
-        return x * sigmoid(x)
+    if kind in ("silu", "glu"):
+        return x * sigmoid(x if kind == "silu" else ALPHA * x)
     if kind == "gelu":
         return 0.5 * x * np.vectorize(math.erfc, otypes=[float])(-x / math.sqrt(2))
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
@@ -941,20 +988,23 @@ def curve(kind: str, x: np.ndarray) -> np.ndarray:
 
 def error_of(kind: str, x: Box, value: np.ndarray) -> np.ndarray:
     """How far float32 may be off anywhere in the interval; gelu: 1 + erf and 1 + tanh cancel below zero, until they
-    are exactly zero below -8.5."""
+    are exactly zero below -8.5; a scaled sigmoid: its argument and the scale are rounded."""
     if kind == "relu":
         return np.zeros_like(value)
+    if kind == "glu":
+        return (4 * FUNCTION + 4 * U * ALPHA * x.size) * value
     near = np.where(x.hi > -8.5, np.maximum(np.abs(np.maximum(x.lo, -8.5)), np.abs(x.hi)), 0.0)
     return 4 * FUNCTION * value + (0.0 if kind == "silu" else 2 * FUNCTION * near)
 
 
 def activated(kind: str, x: Box) -> Box:
-    """In one step, in float32. silu and gelu fall until their minimum near -1.28 and -0.75, and rise from there."""
+    """In one step, in float32. silu and gelu fall until their minimum near -1.28 and -0.75, and rise from there; so
+    does the experts' x sigmoid(1.702 x), near -0.7511."""
     low, high = curve(kind, x.lo), curve(kind, x.hi)
     found = Box(np.minimum(low, high), np.maximum(low, high))
     if kind == "relu":
         return found
-    least = -0.2784646 if kind == "silu" else -0.1700417
+    least = {"silu": -0.2784646, "glu": -0.1636103}.get(kind, -0.1700417)
     inside = (x.lo <= -0.75) & (x.hi >= -1.28)
     found = Box(np.where(inside, np.minimum(found.lo, least), found.lo), found.hi)
     return rounded32(found.wider(error_of(kind, x, found.size)))
@@ -964,7 +1014,7 @@ def bent(kind: str, x: Units) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(value, slope, error): act(x) is value + slope (x - mid) up to the error, for every x of the interval.
 
     Three candidates: a constant; a straight line of slope 1, where the function's distance from x is small; the tangent
-    at the middle, with half of the largest second derivative (1/2 for silu, 1 for gelu) times the squared radius.
+    at the middle, with half of the largest second derivative (1/2 for silu, less than 1 for gelu and experts) times the squared radius.
     """
     box = x.box()
     whole = activated(kind, box)
@@ -1001,16 +1051,50 @@ def chain(x: Box, kind: Type) -> Box:
     return rounded32(half.times(one))
 
 
+def inner_units(x: Form, layer: Linear, kind: Type, inputs: bool) -> Units:
+    """Gate or up of an MLP, kept or stored; with a bias, stored after the sum, or before the bias and after it."""
+    found = kept_units(x, layer)
+    finite("a unit", found.box().size, kind.largest)
+    if not inputs:
+        return found
+    once = stored_units(found, kind)
+    if layer.bias is None:
+        return once
+    part = kept_units(x, Linear(layer.weight))
+    finite("a unit", part.box().size, kind.largest)
+    half = (kind.unit + 2 * U) * part.box().size + kind.tiny + SMALL
+    twice = maybe(stored(rounded32(part.box()), kind).plus(exactly(layer.bias)), kind)
+    one = once.box()
+    same = (one.lo == one.hi) & (twice.lo == one.lo) & (twice.hi == one.lo)
+    kept = stored_units(found.wider(half), kind, snap=False)
+    return Units(
+        np.where(same, once.mid, kept.mid), np.where(same, 0.0, kept.rad),
+        tuple(np.where(same, 0.0, d) for d in kept.dirs), np.where(same, 0.0, kept.share), kept.spread,
+    )  # fmt: skip
+
+
+def clamped(x: Units, least: float, most: float) -> Units:
+    """Where the interval meets an end, nothing is left of the shared errors."""
+    box = x.box()
+    inside = (box.lo >= least) & (box.hi <= most)
+    mid, rad = Box(np.clip(box.lo, least, most), np.clip(box.hi, least, most)).middle()
+    return Units(
+        np.where(inside, x.mid, mid), np.where(inside, x.rad, rad + OWN * np.abs(mid)),
+        tuple(np.where(inside, d, 0.0) for d in x.dirs), np.where(inside, x.share, 0.0), x.spread,
+    )  # fmt: skip
+
+
 def mlp_way(x: Form, expert: Expert, s: Shape, kind: Type, way: tuple[bool, bool, bool]) -> Form:
     """down(act(gate) up) in one kind of engine: whether gate and up are stored, the activation, and the product."""
     inputs, middle, product_ = way
     gate, up, down = expert
     name = "tanh" if s.act == "chain" else s.act
-    g, u = kept_units(x, gate), None if up is None else kept_units(x, up)
-    for one in (g, *(() if u is None else (u,))):
-        finite("a unit", one.box().size, kind.largest)
-    if inputs:
-        g, u = stored_units(g, kind), None if u is None else stored_units(u, kind)
+    g, u = (None if one is None else inner_units(x, one, kind, inputs) for one in (gate, up))
+    assert g is not None
+    if name == "glu" and u is not None:
+        g, u = clamped(g, -math.inf, s.limit), clamped(u, -s.limit, s.limit)
+        u = replace(u, mid=u.mid + 1).wider(2 * U * (u.box().size + 1))
+        u = stored_units(u, kind) if middle else u
     value, slope, error = bent(name, g)
     if middle:
         error = error + _steps(name, g, value, slope, s, kind)
@@ -1046,13 +1130,22 @@ def _steps(name: str, g: Units, value: np.ndarray, slope: np.ndarray, s: Shape, 
     if name == "silu":
         low, high = sigmoid(box.lo) * (1 - FUNCTION), sigmoid(box.hi) * (1 + FUNCTION)
         ways.append(stored(rounded32(box.times(stored(rounded32(Box(low, high)), kind))), kind))
+    argument = np.zeros(())
+    if name == "glu":
+        inside = stored(rounded32(Box(ALPHA * box.lo, ALPHA * box.hi).wider(2 * U * ALPHA * box.size)), kind)
+        low, high = sigmoid(inside.lo) * (1 - FUNCTION), sigmoid(inside.hi) * (1 + FUNCTION)
+        ways.append(stored(rounded32(box.times(stored(rounded32(Box(low, high)), kind))), kind))
+        # The sigmoid's logarithm has the slope 1 - sigmoid, which falls.
+        off = (kind.unit + 4 * U) * ALPHA * box.size + kind.tiny
+        argument = np.expm1(np.minimum(off * (1 - sigmoid(ALPHA * box.lo - off)), 700.0))
     if s.act == "chain":
         ways.append(stored(chain(box, kind), kind))
     ends = Box(np.minimum(slope * box.lo, slope * box.hi) + line, np.maximum(slope * box.lo, slope * box.hi) + line)
     far = np.maximum.reduce([np.maximum(way.hi - ends.lo, ends.hi - way.lo) for way in ways])
     # Point by point: a store errs by a unit of the type; a stored sigmoid too; tanh is 1 in every type from 6 on.
     size = activated(name, box).size
-    near = {"silu": 2.1, "relu": 0.0}.get(name, 3.1 if s.act == "chain" else 1.1) * (kind.unit + 2 * U) * size
+    stores = {"silu": 2.1, "glu": 2.1, "relu": 0.0}.get(name, 3.1 if s.act == "chain" else 1.1)
+    near = (stores * (kind.unit + 2 * U) + argument) * size
     near = near * (1 + 8 * kind.unit) + (0.0 if name == "relu" else kind.tiny * (2 + box.size))
     return np.minimum(far, near) if s.act != "chain" else np.where(box.lo > 6, np.minimum(far, near), far)
 
@@ -1118,13 +1211,16 @@ def route(x: Form, router: Linear, s: Shape, kind: Type, narrow: bool) -> tuple[
     logits = linear(x, router, kind if narrow else None).box()
     order = np.argsort(-(logits.lo + logits.hi), axis=1)
     chosen, rows = order[:, : s.used], np.arange(len(order))
-    error = sum_error(x.box().size, router, logits.size) + (kind.unit * logits.size * 2 if narrow else 0.0) + kind.tiny
+    bias = np.zeros(len(weight)) if router.bias is None else router.bias
+    # Stored after the sum, and after the bias.
+    stores = (kind.unit + 2 * U) * 2 * (logits.size + np.abs(bias)) if narrow else 0.0
+    error = sum_error(x.box().size, router, logits.size) + stores + 2 * kind.tiny
 
     def apart(i: np.ndarray, j: np.ndarray) -> Box:
         between = weight[i] - weight[j]
         wide = (np.abs(between) * x.rad).sum(1) + sum((np.abs((between * d).sum(1)) for d in x.dirs), 0.0)
         wide = wide + error[rows, i] + error[rows, j] + OWN
-        middle = (between * x.mid).sum(1)
+        middle = (between * x.mid).sum(1) + bias[i] - bias[j]
         direct = Box(logits.lo[rows, i] - logits.hi[rows, j], logits.hi[rows, i] - logits.lo[rows, j])
         return Box(np.maximum(middle - wide, direct.lo), np.minimum(middle + wide, direct.hi))
 
@@ -1185,9 +1281,11 @@ class Look:
     mixed: Box
 
 
-def attend(q: Box, k: Box, v: Box, s: Shape, kind: Type, window: int | None) -> Look:
+def attend(
+    q: Box, k: Box, v: Box, s: Shape, kind: Type, window: int | None, sink: float | None = None
+) -> Look:
     """One head: q, k, v are (places, width). Scores are compared with that of the best place, so that an error of the
-    query, which all places share, meets only the difference of two keys."""
+    query, which all places share, meets only the difference of two keys. A sink is one more place, with value 0."""
     places, scale = len(q.lo), s.scale
     exact = math.log2(scale) == round(math.log2(scale))
     u = kind.unit + 2 * U
@@ -1211,12 +1309,23 @@ def attend(q: Box, k: Box, v: Box, s: Shape, kind: Type, window: int | None) -> 
         if s.score_cap is not None:
             behind, error = _capped_scores(Box(q.lo[t], q.hi[t]), k[seen], best, qr[t], s, kind)
         error[best] = 0.0
+        values = v[seen]
+        if sink is not None:
+            own = scale * (kr[seen][best] @ (np.abs(qm[t]) + qr[t]) + np.abs(km[seen][best]) @ qr[t])
+            own = own + (gamma(s.width + 2) + OWN) * total[best]
+            own = own + stores * (1 + stores) * (abs(score[best]) + own) + kind.tiny
+            behind, error = np.r_[behind, sink - score[best]], np.r_[error, own]
+            # Engines may subtract the largest score, and store the differences.
+            shift = u * ((behind + error).max() - (behind - error)) + kind.tiny
+            error = error + shift + shift[best]
+            error[best] = 0.0
+            values = Box(*(np.r_[end, np.zeros((1, end.shape[1]))] for end in (values.lo, values.hi)))
         others = np.exp(np.minimum(behind + error, 700.0))
         others[best] = 0.0
         leak = float(others.sum()) * (1 + 2 * FUNCTION)
         chosen[t], leaks[t] = first + best, leak if leak <= 2.0**-4 else np.inf
         if leaks[t] == np.inf:
-            lo[t], hi[t] = mixed(behind - error, behind + error, best, v[seen], kind)
+            lo[t], hi[t] = mixed(behind - error, behind + error, best, values, kind)
     return Look(chosen, leaks, Box(lo, hi))
 
 
@@ -1333,7 +1442,8 @@ def attention(n: Form, layer: Layer, s: Shape, kind: Type, narrow: bool, index: 
         first = head // group * s.width
         rows, columns = slice(first, first + s.width), slice(head * s.width, (head + 1) * s.width)
         own = weight[:, columns]
-        look = attend(q[:, head], k[:, head // group], box[:, rows], s, kind, s.windows[index])
+        sink = None if layer.sinks is None else float(layer.sinks[head])
+        look = attend(q[:, head], k[:, head // group], box[:, rows], s, kind, s.windows[index], sink)
         copied = np.isfinite(look.leak)
         at = look.best
         error = np.where(copied, 8 * np.where(copied, look.leak, 0.0) + FUNCTION, 0.0)[:, None] * box.size[:, rows].max(
