@@ -24,6 +24,7 @@ import json
 import math
 import struct
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,7 @@ CLASSES = {
     "gpt_neox": "GPTNeoXForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "granite": "GraniteForCausalLM",
     "olmo2": "Olmo2ForCausalLM", "smollm3": "SmolLM3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM",
     "cohere": "CohereForCausalLM", "gemma2": "Gemma2ForCausalLM", "gpt_oss": "GptOssForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
 }  # fmt: skip
 ALPHA = 1.702  # of the sigmoid in experts of gpt-oss
 PLAIN = ("gpt2", "opt", "gpt_neox")  # LayerNorm, biases, an MLP without a gate
@@ -199,6 +201,8 @@ MORE = {
     "cohere": {"use_qk_norm": (False,)},
     "gpt_oss": {"attention_bias": (True,), "swiglu_alpha": (ALPHA,), "router_aux_loss_coef": (0.9, 0.02, 0.001),
                 "initial_context_length": ANYTHING},
+    "deepseek_v3": {"norm_topk_prob": (True,), "scoring_func": ("sigmoid",), "topk_method": ("noaux_tc",),
+                    "moe_layer_freq": (1,), "num_nextn_predict_layers": (0,), "ep_size": (1,)},
     "phi3": {"original_max_position_embeddings": ANYTHING},
 }  # fmt: skip
 ALTERNATING = ("gemma2", "gemma3_text", "gpt_oss")  # layer_types and sliding_window decide how far back a layer looks
@@ -207,7 +211,7 @@ SCALED: dict[str, tuple[str, ...]] = {
     "linear": ("factor",), "yarn": ("factor", "original_max_position_embeddings"),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }  # fmt: skip
-YARN = ("beta_fast", "beta_slow", "truncate")  # further keys of yarn
+YARN = ("beta_fast", "beta_slow", "truncate", "mscale", "mscale_all_dim")  # further keys of yarn
 
 
 @dataclass(frozen=True)
@@ -217,6 +221,17 @@ class Rope:
     theta: np.ndarray
     error: np.ndarray
     gain: float = 1.0
+
+
+@dataclass(frozen=True)
+class LatentShape:
+    """Latents of queries (or none) and of keys and values; the parts of a head."""
+
+    q: int | None
+    kv: int
+    plain: int
+    turned: int
+    value: int
 
 
 @dataclass
@@ -245,6 +260,14 @@ class Shape:
     score_cap: float | None = None  # of Gemma 2
     logit_cap: float | None = None
     limit: float = math.inf  # of gates and ups in experts of gpt-oss
+    latent: LatentShape | None = None  # of DeepSeek-V3
+    groups: int = 1  # of experts
+    chosen_groups: int = 1
+    dense: int = 0  # layers without experts, at the beginning
+    expert_units: int = 0
+    shared_units: int = 0
+    interleaved: bool = False  # rotary pairs are neighbours
+    routed: float = 1.0  # what the weights of experts are multiplied by
 
     @property
     def centred(self) -> bool:
@@ -324,10 +347,14 @@ def _rope(c: Config, inner: dict[str, Any], width: int, own: tuple[str, str], de
     if base <= 1 or dims % 2 or not 0 < dims <= width or dims != width * share:
         raise NotProved(f"rotary positions on {width * share} of {width} dimensions")
     rest = {key: value for key, value in inner.items() if key not in ("rope_theta", "partial_rotary_factor")}
-    return _scaled_rope(rest, base, dims)
+    return _scaled_rope(c.family, rest, base, dims)
 
 
-def _scaled_rope(fields: dict[str, Any], base: float, dims: int) -> Rope:
+def _mscale(factor: float, share: float = 1.0) -> float:
+    return 0.1 * share * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+def _scaled_rope(family: str, fields: dict[str, Any], base: float, dims: int) -> Rope:
     kind = fields.pop("rope_type", fields.pop("type", "default"))
     if not isinstance(kind, str):
         raise NotProved(f"a rope of type {kind!r}")
@@ -339,7 +366,8 @@ def _scaled_rope(fields: dict[str, Any], base: float, dims: int) -> Rope:
     truncate = more.pop("truncate", True)
     numbers = (*fields.values(), *more.values())
     if kind not in SCALED or set(fields) != set(SCALED[kind]) or not all(map(_number, numbers)) \
-            or type(truncate) is not bool:  # fmt: skip
+            or type(truncate) is not bool or ("mscale" in more) != ("mscale_all_dim" in more) \
+            or ("mscale" in more and family != "deepseek_v3"):  # fmt: skip
         raise NotProved(f"a rope of type {kind!r} with {fields!r}")
     factor = float(fields["factor"])
     original = fields.get("original_max_position_embeddings", 1)
@@ -365,7 +393,8 @@ def _scaled_rope(fields: dict[str, Any], base: float, dims: int) -> Rope:
         # Edges that are no integers are rounded to float32, and so is the distance to them.
         loose = 0.0 if truncate else 8 * U * dims / (last - first)
         share = 1 - np.clip((np.arange(dims // 2) - first) / max(last - first, 0.001), 0, 1)
-        steep, gain = 1.0, 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0
+        steep = 1.0
+        gain = _mscale(factor, more.get("mscale", 1.0)) / _mscale(factor, more.get("mscale_all_dim", 0.0))
     return Rope((1 - share) * theta / factor + share * theta, (8 * steep * wrong + loose) * theta, gain)
 
 
@@ -400,7 +429,8 @@ def _kinds(c: Config, shape: Shape, values: dict[str, Any]) -> None:
     if scaling is not None and (not isinstance(scaling, dict) or {k: v for k, v in inner.items() if k in scaling}
                                 != scaling or set(inner) - set(scaling) - {"rope_theta"}):  # fmt: skip
         raise NotProved(f"rope_scaling = {scaling!r}")
-    rope = _rope(c, dict(inner) if isinstance(inner, dict) else inner, shape.width, own, default)
+    turned = shape.width if shape.latent is None else shape.latent.turned
+    rope = _rope(c, dict(inner) if isinstance(inner, dict) else inner, turned, own, default)
     shape.ropes, shape.windows = [rope] * n, [None] * n
     if family == "smollm3":
         rotated, every = c.left.pop("no_rope_layers", None), c.left.pop("no_rope_layer_interval", 4)
@@ -452,6 +482,8 @@ def read_shape(values: dict[str, Any]) -> Shape:
     if hidden % heads or shape.heads % shape.kv or shape.layers > 10_000:
         raise NotProved(f"{hidden} channels, {shape.heads} heads, {shape.kv} key-value heads, {shape.layers} layers")
     shape.scale = float(width**-0.5)
+    if family == "deepseek_v3":
+        _deepseek(c, shape, values)
     if family in ("gpt2", "opt"):
         shape.ropes, shape.windows = [None] * shape.layers, [None] * shape.layers
     else:
@@ -462,7 +494,7 @@ def read_shape(values: dict[str, Any]) -> Shape:
             for name in ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
         )
     if family == "cohere":
-        shape.parallel, shape.logits = True, 1 / c.take("logit_scale", float)
+        shape.parallel, shape.interleaved, shape.logits = True, True, 1 / c.take("logit_scale", float)
         if width * heads != hidden:
             raise NotProved(f"head_dim = {width}, which engines of cohere ignore")
     if shape.logits < 1 or math.log2(shape.logits) != round(math.log2(shape.logits)):
@@ -493,6 +525,36 @@ def read_shape(values: dict[str, Any]) -> Shape:
     c.close()
     _tokens(family, shape.vocab, values)
     return shape
+
+
+def _deepseek(c: Config, s: Shape, values: dict[str, Any]) -> None:
+    """Latent attention, and groups of experts after the first layers."""
+    if "head_dim" in values or s.kv != s.heads or s.eps != 1e-6:  # the norms of latents have this eps
+        raise NotProved(f"head_dim, {s.kv} key-value heads or rms_norm_eps = {s.eps}")
+    if values.get("norm_topk_prob") is not True:
+        raise NotProved("norm_topk_prob is missing")
+    low = c.left.pop("q_lora_rank", "missing")
+    if low is not None and (type(low) is not int or low < 1):
+        raise NotProved(f"q_lora_rank = {low!r}")
+    kv, plain, turned, value = (
+        c.take(key, int) for key in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    )
+    s.latent, s.width = LatentShape(low, kv, plain, turned, value), plain + turned
+    s.scale, s.interleaved = float(s.width**-0.5), c.take("rope_interleave", bool)
+    inner = values.get("rope_parameters")
+    if isinstance(inner, dict) and "mscale_all_dim" in inner:
+        if inner.get("rope_type") != "yarn" or not all(_number(inner.get(k)) for k in ("factor", "mscale_all_dim")):
+            raise NotProved(f"rope_parameters {inner!r}")
+        s.scale *= _mscale(inner["factor"], inner["mscale_all_dim"]) ** 2
+    s.experts, s.used = c.take("n_routed_experts", int), c.take("num_experts_per_tok", int)
+    s.groups, s.chosen_groups = c.take("n_group", int), c.take("topk_group", int)
+    s.expert_units = c.take("moe_intermediate_size", int)
+    s.shared_units, s.routed = c.take("n_shared_experts", int) * s.expert_units, c.take("routed_scaling_factor", float)
+    s.dense = c.left.pop("first_k_dense_replace", None)
+    each = s.experts // s.groups
+    if type(s.dense) is not int or s.dense < 0 or s.experts % s.groups or each < 2 or s.chosen_groups > s.groups \
+            or s.used > s.chosen_groups * each:  # fmt: skip
+        raise NotProved(f"{s.used} of {s.experts} experts in {s.groups} groups after {s.dense!r} layers")
 
 
 def _tokens(family: str, vocabulary: int, values: dict[str, Any]) -> None:
@@ -628,30 +690,58 @@ class Weights:
             for w, b, d, c in zip(both, bias, down, last, strict=True)
         ]
 
-    def gated(self, m: str, names: tuple[str, str, str]) -> tuple[Linear, Linear, Linear]:
+    def gated(
+        self, m: str, names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"), units: int = 0
+    ) -> tuple[Linear, Linear, Linear]:
         s = self.shape
-        gate, up = (self.pair(f"{m}.{name}", s.units, s.hidden) for name in names[:2])
-        return gate, up, self.pair(f"{m}.{names[2]}", s.hidden, s.units)
+        units = units or s.units
+        gate, up = (self.pair(f"{m}.{name}", units, s.hidden) for name in names[:2])
+        return gate, up, self.pair(f"{m}.{names[2]}", s.hidden, units)
 
 
 Expert = tuple[Linear, Linear | None, Linear]  # gate (or the only inner map), up, down
 
 
 @dataclass
-class Layer:
-    """One layer; norms before and after its two branches, where it has them."""
-
+class Attention:
     q: Linear
     k: Linear
     v: Linear
     o: Linear
-    experts: list[Expert]
-    before: tuple[Norm | None, Norm | None]
-    after: tuple[Norm | None, Norm | None] = (None, None)
     heads: tuple[Norm, Norm] | None = None  # of queries and keys
     all_heads: bool = False  # over all heads at once
-    router: Linear | None = None
     sinks: np.ndarray | None = None  # of every head
+
+
+@dataclass
+class Latent:
+    """Attention through latents: maps into them, norms, and maps from them; `q_low` is None where queries have none."""
+
+    q_low: Linear | None
+    q_norm: Norm | None
+    q: Linear
+    kv_low: Linear  # a latent, and the rotated part of all heads' keys
+    kv_norm: Norm
+    kv: Linear
+    o: Linear
+
+
+@dataclass
+class Mlp:
+    experts: list[Expert]
+    router: Linear | None = None
+    correction: np.ndarray | None = None  # of DeepSeek's scores, for the choice alone
+    shared: Expert | None = None
+
+
+@dataclass
+class Layer:
+    """One layer; norms before and after its two branches, where it has them."""
+
+    mixer: Attention | Latent
+    mlp: Mlp
+    before: tuple[Norm | None, Norm | None]
+    after: tuple[Norm | None, Norm | None] = (None, None)
 
 
 @dataclass
@@ -688,11 +778,11 @@ def _plain_layer(w: Weights, p: str) -> Layer:
         inner = w.pair(f"{p}.mlp.dense_h_to_4h", s.units, h, True)
         expert = inner, None, w.pair(f"{p}.mlp.dense_4h_to_h", h, s.units, True)
         norms = "input_layernorm", "post_attention_layernorm"
-    return Layer(q, k, v, o, [expert], (w.norm(f"{p}.{norms[0]}"), w.norm(f"{p}.{norms[1]}")))
+    return Layer(Attention(q, k, v, o), Mlp([expert]), (w.norm(f"{p}.{norms[0]}"), w.norm(f"{p}.{norms[1]}")))
 
 
 def apart_pairs(heads: int, width: int) -> np.ndarray:
-    """The order of channels in which pairs (0, 1), (2, 3), ... of a head become halves."""
+    """The order of channels in which pairs (0, 1), (2, 3), ... of a head become halves; scores do not depend on it."""
     one = np.r_[0:width:2, 1:width:2]
     return np.asarray((np.arange(heads)[:, None] * width + one).reshape(-1))
 
@@ -720,8 +810,8 @@ def _llama_layer(w: Weights, p: str) -> Layer:
             experts = [w.gated(f"{m}.experts.{e}", names) for e in range(s.experts)]
             router = w.pair(f"{m}.gate", s.experts, h)
         else:
-            experts = [w.gated(f"{p}.mlp", ("gate_proj", "up_proj", "down_proj"))]
-    if family == "cohere":  # turns neighbouring channels; scores do not depend on the order of channels
+            experts = [w.gated(f"{p}.mlp")]
+    if s.interleaved:
         q, k = (one.rows(apart_pairs(count, s.width)) for one, count in ((q, s.heads), (k, s.kv)))
     o = w.pair(f"{a}.o_proj", h, q_size, family == "gpt_oss")
     sinks = w.take(f"{a}.sinks", s.heads) if family == "gpt_oss" else None
@@ -742,7 +832,38 @@ def _llama_layer(w: Weights, p: str) -> Layer:
         heads = w.norm(f"{a}.q_norm", s.width), w.norm(f"{a}.k_norm", s.width)
     elif family == "olmo2":
         heads = w.norm(f"{a}.q_norm", q_size), w.norm(f"{a}.k_norm", kv_size)
-    return Layer(q, k, v, o, experts, before, after, heads, family == "olmo2", router, sinks)
+    return Layer(Attention(q, k, v, o, heads, family == "olmo2", sinks), Mlp(experts, router), before, after)
+
+
+def _deepseek_layer(w: Weights, p: str) -> Layer:
+    s, h, a, m, latent = w.shape, w.shape.hidden, f"{p}.self_attn", f"{p}.mlp", w.shape.latent
+    assert latent is not None
+    q_low = q_norm = None
+    q_size, entry, turned = s.heads * s.width, h, latent.turned
+    if latent.q is None:
+        q = w.pair(f"{a}.q_proj", q_size, h)
+    else:
+        q_low, q_norm, entry = w.pair(f"{a}.q_a_proj", latent.q, h), w.norm(f"{a}.q_a_layernorm", latent.q), latent.q
+        q = w.pair(f"{a}.q_b_proj", q_size, entry)
+    kv_low = w.pair(f"{a}.kv_a_proj_with_mqa", latent.kv + turned, h)
+    if s.interleaved:
+        order = apart_pairs(1, turned)
+        head = np.r_[0 : latent.plain, latent.plain + order]
+        q = q.rows((np.arange(s.heads)[:, None] * s.width + head).reshape(-1))
+        kv_low = kv_low.rows(np.r_[0 : latent.kv, latent.kv + order])
+    kv = w.pair(f"{a}.kv_b_proj", s.heads * (latent.plain + latent.value), latent.kv)
+    o = w.pair(f"{a}.o_proj", h, s.heads * latent.value)
+    mixer = Latent(q_low, q_norm, q, kv_low, w.norm(f"{a}.kv_a_layernorm", latent.kv), kv, o)
+    if int(p.rsplit(".", 1)[1]) < s.dense:
+        mlp = Mlp([w.gated(m)])
+    else:
+        w.exact(f"{m}.gate.e_score_correction_bias")
+        mlp = Mlp(
+            [w.gated(f"{m}.experts.{e}", units=s.expert_units) for e in range(s.experts)],
+            w.pair(f"{m}.gate", s.experts, h), w.take(f"{m}.gate.e_score_correction_bias", s.experts),
+            w.gated(f"{m}.shared_experts", units=s.shared_units),
+        )  # fmt: skip
+    return Layer(mixer, mlp, (w.norm(f"{p}.input_layernorm"), w.norm(f"{p}.post_attention_layernorm")))
 
 
 def load(shape: Shape, tensors: dict[str, np.ndarray], kind: Type) -> Network:
@@ -759,7 +880,8 @@ def load(shape: Shape, tensors: dict[str, np.ndarray], kind: Type) -> Network:
         positions = w.take("transformer.wpe.weight", s.positions, h)
     elif family == "opt":
         positions = w.take("model.decoder.embed_positions.weight", s.positions + 2, h)[2:]
-    layers = [(_plain_layer if family in PLAIN else _llama_layer)(w, f"{prefix}.{index}") for index in range(s.layers)]
+    one = {"deepseek_v3": _deepseek_layer}.get(family, _plain_layer if family in PLAIN else _llama_layer)
+    layers = [one(w, f"{prefix}.{index}") for index in range(s.layers)]
     out = table
     if not s.tied:
         out = w.take(f"{head}.weight", s.vocab, h)
@@ -1171,7 +1293,7 @@ def _down(product: Units, through: Through, down: Linear) -> Form:
 WAYS = ((False, False, False), (False, False, True), (True, False, False), (True, False, True), (True, True, True))
 
 
-def mlp(x: Form, layer: Layer, s: Shape, kind: Type, narrow: bool) -> Box:
+def mlp(x: Form, m: Mlp, s: Shape, kind: Type, narrow: bool) -> Box:
     ways = WAYS if narrow else WAYS[:1]
 
     def output(part: Form, expert: Expert) -> Box:
@@ -1180,10 +1302,12 @@ def mlp(x: Form, layer: Layer, s: Shape, kind: Type, narrow: bool) -> Box:
         whole = union(*found)
         return whole if down.bias is None else maybe(whole.plus(exactly(down.bias)), kind)
 
-    if layer.router is None:
-        return output(x, layer.experts[0])
-    chosen, weights = route(x, layer.router, s, kind, narrow)
-    out = exactly(np.zeros(x.mid.shape))
+    if m.router is None:
+        return output(x, m.experts[0])
+    if m.correction is None:
+        chosen, weights = route(x, m.router, s, kind, narrow)
+    else:
+        chosen, weights = route_groups(x, m.router, m.correction, s, kind)
     parts = []
     for slot in range(s.used):
         lo, hi = np.zeros(x.mid.shape), np.zeros(x.mid.shape)
@@ -1191,17 +1315,71 @@ def mlp(x: Form, layer: Layer, s: Shape, kind: Type, narrow: bool) -> Box:
             rows = np.flatnonzero(chosen[:, slot] == e)
             if len(rows):
                 share = Box(weights.lo[rows, slot, None], weights.hi[rows, slot, None])
-                part = maybe(output(x.rows(rows), layer.experts[e]).times(share), kind)
+                part = maybe(output(x.rows(rows), m.experts[e]).times(share), kind)
                 lo[rows], hi[rows] = part.lo, part.hi
         parts.append(Box(lo, hi))
-    # In any order, every partial sum stored or not: each errs by half a step of its size.
-    total = sum((part.size for part in parts), np.zeros_like(x.mid))
-    for part in parts:
-        out = out.plus(part)
+    if m.shared is not None:
+        parts.append(output(x, m.shared))
+    return partial_sums(parts, kind)
+
+
+def partial_sums(parts: list[Box], kind: Type) -> Box:
+    """Parts are added one after the other in any order, and every partial sum is stored or not.
+
+    Two bounds. Each store errs by a unit of the sum of all sizes. And, with P the largest part and R the size of all
+    others: until the first store that P takes part in, sums are within R of P, so that store gives a number between the
+    roundings of P - R and P + R; a store after it errs by no more than what was added since the one before it.
+    """
+    count, unit = len(parts), kind.unit + 2 * U
+    sizes = np.stack([part.size for part in parts])
+    total, largest = sizes.sum(0), sizes.argmax(0)[None]
     finite("a sum of experts", total, kind.largest)
-    rest = total - np.maximum.reduce([part.size for part in parts])
-    partial = np.minimum((s.used - 1) * (kind.unit + 2 * U) * total, 2 * rest) * (1 + 8 * kind.unit)
-    return maybe(out.wider(partial + s.used * kind.tiny + gamma(s.used) * total), kind)
+    growth = 1 + 2 * count * unit
+    each = (count - 1) * unit * growth * total
+    low, high = np.stack([part.lo for part in parts]), np.stack([part.hi for part in parts])
+    main = Box(np.take_along_axis(low, largest, 0)[0], np.take_along_axis(high, largest, 0)[0])
+    np.put_along_axis(sizes, largest, 0.0, 0)
+    rest = sizes.sum(0)
+    alone, rest = rest == 0, rest * growth + np.where(rest == 0, 0.0, count * kind.tiny)
+    ends = union(main, stored(rounded32(main.wider(rest)), kind))
+    lo = np.maximum(low.sum(0) - each, ends.lo - 2 * rest)
+    hi = np.minimum(high.sum(0) + each, ends.hi + 2 * rest)
+    slack = np.where(alone, 0.0, gamma(count) * total + count * kind.tiny)
+    return maybe(Box(np.where(alone, ends.lo, lo), np.where(alone, ends.hi, hi)).wider(slack), kind)
+
+
+def route_groups(
+    x: Form, router: Linear, correction: np.ndarray, s: Shape, kind: Type
+) -> tuple[np.ndarray, Box]:
+    """DeepSeek's choice: groups by the sum of their two best corrected scores, then experts of these groups; weights
+    are the scores' shares of their sum."""
+    logits = maybe(linear(x, router, None).box(), kind)
+    scores = Box(sigmoid(logits.lo) * (1 - FUNCTION), sigmoid(logits.hi) * (1 + FUNCTION))
+    scores = maybe(scores, kind)
+    choice = maybe(scores.plus(exactly(correction)), kind)
+    places, each = len(scores.lo), s.experts // s.groups
+    best = [np.sort(end.reshape(places, s.groups, each))[..., -2:].sum(-1) for end in (choice.lo, choice.hi)]
+    groups = maybe(Box(best[0], best[1]), kind)
+    open_ = np.repeat(_largest(groups, s.chosen_groups), each, axis=1)
+    picked = _largest(Box(np.where(open_, choice.lo, -np.inf), np.where(open_, choice.hi, -np.inf)), s.used)
+    chosen = np.argwhere(picked)[:, 1].reshape(places, s.used)
+    rows = np.arange(places)[:, None]
+    low, high = scores.lo[rows, chosen], scores.hi[rows, chosen]
+    rest = [end.sum(1, keepdims=True) - end for end in (low, high)]
+    slack = 4 * float(gamma(s.used + 4)) + 2 * FUNCTION
+    share = Box(low / (low + rest[1] + 2e-20) * (1 - slack), high / np.maximum(high + rest[0], 1e-300) * (1 + slack))
+    return chosen, maybe(maybe(share, kind).times(exactly(np.full(1, s.routed)).wider(2 * U * s.routed)), kind)
+
+
+def _largest(x: Box, count: int) -> np.ndarray:
+    """Which `count` numbers of every row are the largest, where this is certain."""
+    order = np.argsort(-(x.lo + x.hi), axis=1)
+    found = np.zeros(x.lo.shape, dtype=bool)
+    np.put_along_axis(found, order[:, :count], True, axis=1)
+    least = np.where(found, x.lo, np.inf).min(1)
+    if not (least > np.where(found, -np.inf, x.hi).max(1)).all():
+        raise NotProved("the choice of experts is not certain")
+    return found
 
 
 def route(x: Form, router: Linear, s: Shape, kind: Type, narrow: bool) -> tuple[np.ndarray, Box]:
@@ -1405,7 +1583,7 @@ def embedded(network: Network, ids: list[int], kind: Type) -> Box:
     return x
 
 
-def attention(n: Form, layer: Layer, s: Shape, kind: Type, narrow: bool, index: int) -> Box:
+def attention(n: Form, layer: Attention, s: Shape, kind: Type, narrow: bool, index: int) -> Box:
     """The attention branch of one layer at every position."""
     places = len(n.mid)
     q, k = linear(n, layer.q, kind).box(), linear(n, layer.k, kind).box()
@@ -1477,6 +1655,62 @@ def attention(n: Form, layer: Layer, s: Shape, kind: Type, narrow: bool, index: 
     return whole
 
 
+def seen_values(look: Look, v: Box, kind: Type) -> Box:
+    """The output of a head: the copied value and what its softmax leaks, or the mixed values."""
+    copied = np.isfinite(look.leak)
+    error = np.where(copied, 8 * np.where(copied, look.leak, 0.0) + FUNCTION, 0.0)[:, None] * v.size.max(0)
+    ends = v.lo[look.best] - error, v.hi[look.best] + error
+    mixed_ends = look.mixed.lo, look.mixed.hi
+    return maybe(Box(*(np.where(copied[:, None], a, b) for a, b in zip(ends, mixed_ends, strict=True))), kind)
+
+
+def latent_attention(n: Form, a: Latent, s: Shape, kind: Type, index: int) -> Box:
+    """Keys and values are expanded from latents; or queries are multiplied by the keys' map and stored, and latents
+    are mixed, stored and mapped to values. Every tensor is kept or stored."""
+    latent, rope, places = s.latent, s.ropes[index], len(n.mid)
+    assert latent is not None and rope is not None
+
+    def inner(x: Box, norm: Norm) -> Form:
+        ways = (False,) if kind.name == "float32" else (False, True)
+        return form(union(*(normed(x, norm, s, kind, way).box() for way in ways)))
+
+    entry = n if a.q_low is None or a.q_norm is None else inner(linear(n, a.q_low, kind).box(), a.q_norm)
+    q = linear(entry, a.q, kind).box()
+    q = Box(q.lo.reshape(places, s.heads, -1), q.hi.reshape(places, s.heads, -1))
+    low = linear(n, a.kv_low, kind).box()
+    c, turned = inner(low[:, : latent.kv], a.kv_norm), low[:, latent.kv :]
+    kv, values = linear(c, a.kv, kind).box(), c.box()
+    for one in (kv, values):
+        finite("a sum of values, which kernels divide by the softmax's sum at the end", places * one.size)
+    weight = a.kv.weight.reshape(s.heads, -1, latent.kv)
+    kv = Box(kv.lo.reshape(places, s.heads, -1), kv.hi.reshape(places, s.heads, -1))
+    cut, outs = latent.plain, []
+    q_turned, k_turned = rotate(q[..., cut:], rope, kind), rotate(turned[:, None], rope, kind)[:, 0]
+    wide = replace(s, width=latent.kv + latent.turned)
+    for head in range(s.heads):
+        k, v = kv[:, head, :cut], kv[:, head, cut:]
+        masked_rows(form(q[:, head]), form(beside(k, turned)), s, kind)
+        look = attend(beside(q[:, head, :cut], q_turned[:, head]), beside(k, k_turned), v, s, kind, None)
+        expanded = seen_values(look, v, kind)
+        asked = linear(form(q[:, head, :cut]), Linear(weight[head, :cut].T), kind).box()
+        masked_rows(form(beside(asked, q[:, head, cut:])), form(beside(values, turned)), wide, kind)
+        look = attend(beside(asked, q_turned[:, head]), beside(values, k_turned), values, wide, kind, None)
+        absorbed = linear(form(seen_values(look, values, kind)), Linear(weight[head, cut:]), kind).box()
+        outs.append(union(expanded, absorbed))
+    return linear(form(beside(*outs)), a.o, kind).box()
+
+
+def beside(*boxes: Box) -> Box:
+    return Box(np.concatenate([b.lo for b in boxes], -1), np.concatenate([b.hi for b in boxes], -1))
+
+
+def mixer(n: Form, layer: Layer, s: Shape, kind: Type, narrow: bool, index: int) -> Box:
+    """The first branch of a layer: what each position gets from earlier ones."""
+    if isinstance(layer.mixer, Latent):
+        return latent_attention(n, layer.mixer, s, kind, index)
+    return attention(n, layer.mixer, s, kind, narrow, index)
+
+
 def added(x: Box, norm: Norm | None, s: Shape, kind: Type, narrow: bool) -> Box:
     """What a branch adds to the stream: after its norm and its multiplier, where it has them."""
     if norm is not None:
@@ -1484,27 +1718,29 @@ def added(x: Box, norm: Norm | None, s: Shape, kind: Type, narrow: bool) -> Box:
     return multiplied(x, s.residual, kind)
 
 
-def stream(network: Network, ids: list[int], kind: Type, narrow: bool) -> Box:
-    """The residual stream after the last layer at every position."""
+def streams(network: Network, ids: list[int], kind: Type, narrow: bool) -> Iterator[Box]:
+    """The residual stream after every layer at every position."""
     s, x = network.shape, embedded(network, ids, kind)
     for index, layer in enumerate(network.layers):
-        first = attention(normed(x, layer.before[0], s, kind, narrow), layer, s, kind, narrow, index)
+        first = mixer(normed(x, layer.before[0], s, kind, narrow), layer, s, kind, narrow, index)
         first = added(first, layer.after[0], s, kind, narrow)
         if s.parallel:
-            second = mlp(normed(x, layer.before[1], s, kind, narrow), layer, s, kind, narrow)
+            second = mlp(normed(x, layer.before[1], s, kind, narrow), layer.mlp, s, kind, narrow)
             orders = ((x, first, second), (x, second, first), (first, second, x))
             x = union(*(maybe(maybe(a.plus(b), kind).plus(c), kind) for a, b, c in orders))
         else:
             x = maybe(x.plus(first), kind)
-            second = mlp(normed(x, layer.before[1], s, kind, narrow), layer, s, kind, narrow)
+            second = mlp(normed(x, layer.before[1], s, kind, narrow), layer.mlp, s, kind, narrow)
             x = maybe(x.plus(added(second, layer.after[1], s, kind, narrow)), kind)
-    return x
+        yield x
 
 
 def margins(network: Network, ids: list[int], kind: Type, narrow: bool, targets: list[int | None]) -> np.ndarray:
     """By how much `targets[t]` (None: the best token) beats every other token after ids[: t + 1], at least."""
     s = network.shape
-    x = stream(network, ids, kind, narrow)
+    x = embedded(network, ids, kind)
+    for after in streams(network, ids, kind, narrow):
+        x = after
     found = np.full(len(ids), np.inf)
     # The last norm is stored or not in either kind of engine.
     for last in (False,) if kind.name == "float32" else (False, True):
