@@ -37,6 +37,7 @@ U = 2.0**-24
 FUNCTION, TRIG, FREQUENCY = 2.0**-20, 2.0**-22, 2.0**-22
 OWN = 2.0**-46  # this program's own float64 operations
 SMALL = 2.0**-126
+CHUNK, DELTA_CHUNK = 256, 64  # places that an engine evaluates together in Mamba-2, in Gated DeltaNet
 LARGEST32 = (2 - 2.0**-23) * 2.0**127
 
 
@@ -182,13 +183,13 @@ CLASSES = {
     "gpt_neox": "GPTNeoXForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "granite": "GraniteForCausalLM",
     "olmo2": "Olmo2ForCausalLM", "smollm3": "SmolLM3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM",
     "cohere": "CohereForCausalLM", "gemma2": "Gemma2ForCausalLM", "gpt_oss": "GptOssForCausalLM",
-    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM", "bamba": "BambaForCausalLM", "qwen3_next": "Qwen3NextForCausalLM",
 }  # fmt: skip
 ALPHA = 1.702  # of the sigmoid in experts of gpt-oss
 PLAIN = ("gpt2", "opt", "gpt_neox")  # LayerNorm, biases, an MLP without a gate
 CENTRED = (*PLAIN, "cohere")  # LayerNorm
 GEMMAS = ("gemma", "gemma2", "gemma3_text")  # embeddings times a root
-PLUS_ONE = GEMMAS  # norms whose stored weights are one less
+PLUS_ONE = (*GEMMAS, "qwen3_next")  # norms whose stored weights are one less
 MORE = {
     "gpt2": {"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,),
              "reorder_and_upcast_attn": (False,), "n_ctx": ANYTHING},
@@ -203,6 +204,8 @@ MORE = {
                 "initial_context_length": ANYTHING},
     "deepseek_v3": {"norm_topk_prob": (True,), "scoring_func": ("sigmoid",), "topk_method": ("noaux_tc",),
                     "moe_layer_freq": (1,), "num_nextn_predict_layers": (0,), "ep_size": (1,)},
+    "bamba": {"mamba_proj_bias": (False,), "mamba_n_groups": (1,)},
+    "qwen3_next": {"norm_topk_prob": (True,), "decoder_sparse_step": (1,)},
     "phi3": {"original_max_position_embeddings": ANYTHING},
 }  # fmt: skip
 ALTERNATING = ("gemma2", "gemma3_text", "gpt_oss")  # layer_types and sliding_window decide how far back a layer looks
@@ -234,6 +237,18 @@ class LatentShape:
     value: int
 
 
+@dataclass(frozen=True)
+class StateShape:
+    """Mamba-2: heads of `value` channels, with states of `key` numbers each. Gated DeltaNet: groups of keys, too."""
+
+    heads: int
+    groups: int
+    key: int
+    value: int
+    taps: int
+    bias: bool = False  # of the convolution
+
+
 @dataclass
 class Shape:
     family: str
@@ -261,6 +276,8 @@ class Shape:
     logit_cap: float | None = None
     limit: float = math.inf  # of gates and ups in experts of gpt-oss
     latent: LatentShape | None = None  # of DeepSeek-V3
+    state: StateShape | None = None  # of recurrent layers
+    recurrent: list[bool] = field(default_factory=list)  # which layers keep a state instead of keys and values
     groups: int = 1  # of experts
     chosen_groups: int = 1
     dense: int = 0  # layers without experts, at the beginning
@@ -341,7 +358,7 @@ def _rope(c: Config, inner: dict[str, Any], width: int, own: tuple[str, str], de
         stated = set(listed)
         found.append(float(stated.pop()) if stated else usual)
     base, share = found
-    if share != 1.0 and c.family not in ("gpt_neox", "phi3"):
+    if share != 1.0 and c.family not in ("gpt_neox", "phi3", "bamba", "qwen3_next"):
         raise NotProved(f"{c.family} rotates whole heads, config.json states {share}")
     dims = int(width * share)
     if base <= 1 or dims % 2 or not 0 < dims <= width or dims != width * share:
@@ -402,8 +419,9 @@ def _kinds(c: Config, shape: Shape, values: dict[str, Any]) -> None:
     """Rotation and window of every layer."""
     family, n = shape.family, shape.layers
     own = ("rotary_emb_base", "rotary_pct") if family == "gpt_neox" else ("rope_theta", "partial_rotary_factor")
-    bases = {"mixtral": 1e6, "smollm3": 2e6, "cohere": 5e5}
-    default = (bases.get(family, 1e4), 0.25 if family == "gpt_neox" else 1.0)
+    bases = {"mixtral": 1e6, "smollm3": 2e6, "cohere": 5e5, "gpt_oss": 1.5e5}
+    shares = {"gpt_neox": 0.25, "bamba": 0.5, "qwen3_next": 0.25}
+    default = (bases.get(family, 1e4), shares.get(family, 1.0))
     inner, types = c.left.pop("rope_parameters", {}), c.left.pop("layer_types", None)
     window = c.left.pop("sliding_window", 4096 if family == "mistral" and "sliding_window" not in values else None)
     if window is not None and (type(window) is not int or window < 1):
@@ -439,6 +457,10 @@ def _kinds(c: Config, shape: Shape, values: dict[str, Any]) -> None:
                 or any(type(x) is not int or x not in (0, 1) for x in rotated):  # fmt: skip
             raise NotProved(f"no_rope_layers = {rotated!r}")
         shape.ropes = [rope if turned else None for turned in rotated]
+    if family == "qwen3_next":
+        if not isinstance(types, list) or len(types) != n or not set(types) <= {"linear_attention", kinds[1]}:
+            raise NotProved(f"layer_types = {types!r}")
+        shape.recurrent, types = [kind != kinds[1] for kind in types], None
     if family in ALTERNATING:
         shape.windows = [window if kind == kinds[0] else None for kind in types]
         return
@@ -484,6 +506,10 @@ def read_shape(values: dict[str, Any]) -> Shape:
     shape.scale = float(width**-0.5)
     if family == "deepseek_v3":
         _deepseek(c, shape, values)
+    if family == "bamba":
+        _bamba(c, shape, values)
+    if family == "qwen3_next":
+        _qwen3_next(c, shape, values)
     if family in ("gpt2", "opt"):
         shape.ropes, shape.windows = [None] * shape.layers, [None] * shape.layers
     else:
@@ -540,7 +566,7 @@ def _deepseek(c: Config, s: Shape, values: dict[str, Any]) -> None:
         c.take(key, int) for key in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
     )
     s.latent, s.width = LatentShape(low, kv, plain, turned, value), plain + turned
-    s.scale, s.interleaved = float(s.width**-0.5), c.take("rope_interleave", bool)
+    s.scale, s.interleaved = float(s.width**-0.5), _flag(c, "rope_interleave")
     inner = values.get("rope_parameters")
     if isinstance(inner, dict) and "mscale_all_dim" in inner:
         if inner.get("rope_type") != "yarn" or not all(_number(inner.get(k)) for k in ("factor", "mscale_all_dim")):
@@ -555,6 +581,44 @@ def _deepseek(c: Config, s: Shape, values: dict[str, Any]) -> None:
     if type(s.dense) is not int or s.dense < 0 or s.experts % s.groups or each < 2 or s.chosen_groups > s.groups \
             or s.used > s.chosen_groups * each:  # fmt: skip
         raise NotProved(f"{s.used} of {s.experts} experts in {s.groups} groups after {s.dense!r} layers")
+
+
+def _bamba(c: Config, s: Shape, values: dict[str, Any]) -> None:
+    """Mamba-2 in all layers but the listed ones; Transformers turns half of a head whatever config.json states."""
+    shares = [v.get("partial_rotary_factor", 0.5) for v in (values, values.get("rope_parameters")) if isinstance(v, dict)]
+    if s.width * s.heads != s.hidden or shares != [0.5] * len(shares) or "mamba_n_groups" not in values:
+        raise NotProved(f"head_dim = {s.width}, partial_rotary_factor = {shares!r} or mamba_n_groups is missing")
+    attention_ = c.left.pop("attn_layer_indices", None)
+    if not isinstance(attention_, list) or not all(type(i) is int and 0 <= i < s.layers for i in attention_):
+        raise NotProved(f"attn_layer_indices = {attention_!r}")
+    s.recurrent = [i not in attention_ for i in range(s.layers)]
+    heads, value, key, taps = (c.take(f"mamba_{k}", int) for k in ("n_heads", "d_head", "d_state", "d_conv"))
+    s.state = StateShape(heads, 1, key, value, taps, _flag(c, "mamba_conv_bias"))
+    if c.take("mamba_expand", int) * s.hidden != heads * value or c.take("mamba_chunk_size", int) > CHUNK:
+        raise NotProved(f"mamba_expand, or mamba_chunk_size above {CHUNK}")
+
+
+def _qwen3_next(c: Config, s: Shape, values: dict[str, Any]) -> None:
+    """Gated DeltaNet, gated attention, and experts beside a shared one."""
+    keys = ("linear_num_value_heads", "linear_num_key_heads", "linear_key_head_dim", "linear_value_head_dim")
+    heads, groups, key, value = (c.take(k, int) for k in keys)
+    s.state = StateShape(heads, groups, key, value, c.take("linear_conv_kernel_dim", int))
+    s.experts, s.used = c.take("num_experts", int), c.take("num_experts_per_tok", int)
+    s.expert_units = c.take("moe_intermediate_size", int)
+    s.shared_units = c.take("shared_expert_intermediate_size", int)
+    dense = c.left.pop("mlp_only_layers", None)
+    if not isinstance(dense, list) or dense != list(range(len(dense))):
+        raise NotProved(f"mlp_only_layers = {dense!r} are not the first ones")
+    s.dense = len(dense)
+    if heads % groups or s.used > s.experts or "norm_topk_prob" not in values:
+        raise NotProved(f"{heads} heads in {groups} groups, {s.used} experts, or norm_topk_prob is missing")
+
+
+def _flag(c: Config, key: str) -> bool:
+    value = c.left.pop(key, None)
+    if type(value) is not bool:
+        raise NotProved(f"{key} = {value!r}")
+    return value
 
 
 def _tokens(family: str, vocabulary: int, values: dict[str, Any]) -> None:
@@ -711,6 +775,7 @@ class Attention:
     heads: tuple[Norm, Norm] | None = None  # of queries and keys
     all_heads: bool = False  # over all heads at once
     sinks: np.ndarray | None = None  # of every head
+    gate: Linear | None = None  # of heads' outputs
 
 
 @dataclass
@@ -732,13 +797,29 @@ class Mlp:
     router: Linear | None = None
     correction: np.ndarray | None = None  # of DeepSeek's scores, for the choice alone
     shared: Expert | None = None
+    share: Linear | None = None  # Qwen3-Next: the logit of what the shared expert is multiplied by
+
+
+@dataclass
+class Recurrent:
+    """Mamba-2: `into` gives gate, values, write keys, read keys and time steps; `skip` multiplies values.
+    Gated DeltaNet: `into` gives queries, keys, values, gates, write logits and time steps."""
+
+    into: Linear
+    taps: np.ndarray  # (channels, taps)
+    bias: np.ndarray | None
+    steps: np.ndarray  # added to time steps
+    rates: np.ndarray  # logarithms of rates
+    norm: Norm
+    out: Linear
+    skip: np.ndarray | None = None
 
 
 @dataclass
 class Layer:
     """One layer; norms before and after its two branches, where it has them."""
 
-    mixer: Attention | Latent
+    mixer: Attention | Latent | Recurrent
     mlp: Mlp
     before: tuple[Norm | None, Norm | None]
     after: tuple[Norm | None, Norm | None] = (None, None)
@@ -866,6 +947,67 @@ def _deepseek_layer(w: Weights, p: str) -> Layer:
     return Layer(mixer, mlp, (w.norm(f"{p}.input_layernorm"), w.norm(f"{p}.post_attention_layernorm")))
 
 
+def _bamba_layer(w: Weights, p: str) -> Layer:
+    s, h, t, m = w.shape, w.shape.hidden, w.shape.state, f"{p}.mamba"
+    assert t is not None
+    mixer: Attention | Recurrent
+    if s.recurrent[int(p.rsplit(".", 1)[1])]:
+        inner = t.heads * t.value
+        channels = inner + 2 * t.key
+        mixer = Recurrent(
+            w.pair(f"{m}.in_proj", inner + channels + t.heads, h), w.take(f"{m}.conv1d.weight", channels, 1, t.taps)[:, 0],
+            w.take(f"{m}.conv1d.bias", channels) if t.bias else None, w.take(f"{m}.dt_bias", t.heads),
+            w.take(f"{m}.A_log", t.heads), w.norm(f"{m}.norm", inner), w.pair(f"{m}.out_proj", h, inner),
+            w.take(f"{m}.D", t.heads),
+        )  # fmt: skip
+    else:
+        sizes = {"q": s.heads * s.width, "k": s.kv * s.width, "v": s.kv * s.width}
+        q, k, v = (w.pair(f"{p}.self_attn.{n}_proj", size, h) for n, size in sizes.items())
+        mixer = Attention(q, k, v, w.pair(f"{p}.self_attn.o_proj", h, s.heads * s.width))
+    norms = w.norm(f"{p}.input_layernorm"), w.norm(f"{p}.pre_ff_layernorm")
+    return Layer(mixer, Mlp([w.gated(f"{p}.feed_forward")]), norms)
+
+
+def _qwen3_next_layer(w: Weights, p: str) -> Layer:
+    s, h, t, index = w.shape, w.shape.hidden, w.shape.state, int(p.rsplit(".", 1)[1])
+    assert t is not None
+    mixer: Attention | Recurrent
+    if s.recurrent[index]:
+        m, keys, values = f"{p}.linear_attn", t.groups * t.key, t.heads * t.value
+        # Stored group by group; here all queries, all keys, ... as the convolution has them.
+        each = t.heads // t.groups
+        parts = np.split(
+            w.take(f"{m}.in_proj_qkvz.weight", 2 * keys + 2 * values, h).reshape(t.groups, -1, h),
+            np.cumsum([t.key, t.key, each * t.value]), axis=1,
+        )  # fmt: skip
+        parts += np.split(w.take(f"{m}.in_proj_ba.weight", 2 * t.heads, h).reshape(t.groups, -1, h), 2, axis=1)
+        mixer = Recurrent(
+            Linear(np.concatenate([part.reshape(-1, h) for part in parts])),
+            w.take(f"{m}.conv1d.weight", 2 * keys + values, 1, t.taps)[:, 0], None, w.take(f"{m}.dt_bias", t.heads),
+            w.take(f"{m}.A_log", t.heads), (w.take(f"{m}.norm.weight", t.value), None),
+            w.pair(f"{m}.out_proj", h, values),
+        )  # fmt: skip
+    else:
+        a, size = f"{p}.self_attn", s.heads * s.width
+        both = w.pair(f"{a}.q_proj", 2 * size, h)
+        rows = np.arange(2 * size).reshape(s.heads, 2, s.width)
+        k, v = (w.pair(f"{a}.{n}_proj", s.kv * s.width, h) for n in "kv")
+        heads = w.norm(f"{a}.q_norm", s.width), w.norm(f"{a}.k_norm", s.width)
+        mixer = Attention(
+            both.rows(rows[:, 0].reshape(-1)), k, v, w.pair(f"{a}.o_proj", h, size), heads,
+            gate=both.rows(rows[:, 1].reshape(-1)),
+        )  # fmt: skip
+    if index < s.dense:
+        mlp = Mlp([w.gated(f"{p}.mlp")])
+    else:
+        mlp = Mlp(
+            [w.gated(f"{p}.mlp.experts.{e}", units=s.expert_units) for e in range(s.experts)],
+            w.pair(f"{p}.mlp.gate", s.experts, h), None, w.gated(f"{p}.mlp.shared_expert", units=s.shared_units),
+            w.pair(f"{p}.mlp.shared_expert_gate", 1, h),
+        )  # fmt: skip
+    return Layer(mixer, mlp, (w.norm(f"{p}.input_layernorm"), w.norm(f"{p}.post_attention_layernorm")))
+
+
 def load(shape: Shape, tensors: dict[str, np.ndarray], kind: Type) -> Network:
     w, s, family, h = Weights(tensors, kind, shape), shape, shape.family, shape.hidden
     roots = {
@@ -873,6 +1015,7 @@ def load(shape: Shape, tensors: dict[str, np.ndarray], kind: Type) -> Network:
         "opt": ("model.decoder.embed_tokens", "lm_head", "model.decoder.final_layer_norm", "model.decoder.layers"),
         "gpt_neox": ("gpt_neox.embed_in", "embed_out", "gpt_neox.final_layer_norm", "gpt_neox.layers"),
     }
+    roots["bamba"] = ("model.embed_tokens", "lm_head", "model.final_layernorm", "model.layers")
     embed, head, final, prefix = roots.get(family, ("model.embed_tokens", "lm_head", "model.norm", "model.layers"))
     table = w.take(f"{embed}.weight", s.vocab, h)
     positions = None
@@ -880,7 +1023,8 @@ def load(shape: Shape, tensors: dict[str, np.ndarray], kind: Type) -> Network:
         positions = w.take("transformer.wpe.weight", s.positions, h)
     elif family == "opt":
         positions = w.take("model.decoder.embed_positions.weight", s.positions + 2, h)[2:]
-    one = {"deepseek_v3": _deepseek_layer}.get(family, _plain_layer if family in PLAIN else _llama_layer)
+    own = {"deepseek_v3": _deepseek_layer, "bamba": _bamba_layer, "qwen3_next": _qwen3_next_layer}
+    one = own.get(family, _plain_layer if family in PLAIN else _llama_layer)
     layers = [one(w, f"{prefix}.{index}") for index in range(s.layers)]
     out = table
     if not s.tied:
@@ -1320,6 +1464,9 @@ def mlp(x: Form, m: Mlp, s: Shape, kind: Type, narrow: bool) -> Box:
         parts.append(Box(lo, hi))
     if m.shared is not None:
         parts.append(output(x, m.shared))
+    if m.share is not None:
+        share = maybe(sigmoid_box(linear(x, m.share, kind).box()), kind)
+        parts[-1] = maybe(parts[-1].times(share), kind)
     return partial_sums(parts, kind)
 
 
@@ -1557,6 +1704,205 @@ def mixed(low: np.ndarray, high: np.ndarray, best: int, v: Box, kind: Type) -> t
     return lo - error, hi + error
 
 
+# ------------------------------------------------------------------------------------------------ recurrent layers
+
+
+def silu_steps(x: Box, kind: Type) -> Box:
+    """In one step, or stored after the sigmoid and after the product."""
+    share = Box(sigmoid(x.lo) * (1 - FUNCTION), sigmoid(x.hi) * (1 + FUNCTION))
+    return union(maybe(activated("silu", x), kind), maybe(x.times(stored(rounded32(share), kind)), kind))
+
+
+def sigmoid_box(x: Box) -> Box:
+    return rounded32(Box(sigmoid(x.lo) * (1 - FUNCTION), np.minimum(sigmoid(x.hi) * (1 + FUNCTION), 1.0)))
+
+
+def softplus(x: Box) -> Box:
+    """An exponential, a sum and a logarithm; or the logarithm of a rounded sum."""
+    low, high = np.logaddexp(0, x.lo), np.logaddexp(0, x.hi)
+    low = low * (1 - 2 * FUNCTION) - (1 + 2.0**-10) * np.minimum(2.0**-24, low)
+    return rounded32(Box(np.maximum(low, 0.0), high * (1 + 2 * FUNCTION) + (1 + 2.0**-10) * np.minimum(2.0**-24, high)))
+
+
+def convolved(x: Box, taps: np.ndarray, bias: np.ndarray | None, kind: Type) -> Box:
+    """One float32 sum per channel over the taps, stored or not before the bias and after it, then silu. Before the
+    start inputs are zero."""
+    count, (places, channels) = taps.shape[1], x.lo.shape
+    before = np.zeros((count - 1, channels))
+    padded = Box(np.concatenate([before, x.lo]), np.concatenate([before, x.hi]))
+    products = [padded[k : k + places].times(exactly(taps[:, k])) for k in range(count)]
+    size = sum((one.size for one in products), np.zeros((places, channels)))
+    total = products[0]
+    for one in products[1:]:
+        total = total.plus(one)
+    finite("a convolution", size + (0.0 if bias is None else np.abs(bias)))
+    error = (gamma(count + 2) + OWN) * (size + (0.0 if bias is None else np.abs(bias))) + count * SMALL
+    total = total.wider(np.where(size > 0, error, 0.0))
+    found = maybe(total, kind)
+    if bias is not None:
+        found = maybe(union(total, found).plus(exactly(bias)), kind)
+    return silu_steps(found, kind)
+
+
+def decayed(power: Box, idle: np.ndarray) -> tuple[Box, np.ndarray]:
+    """How much of what is written at place s is left at place t, for one head: (t, s), and the sum of exponents.
+
+    Exponents (positive; their negatives are meant) are added over chunks, of which differences may be taken; a chunk may
+    begin with padding, whose exponents are `idle`. Engines may also multiply one step's decay after the other.
+    """
+    low, high = np.cumsum(power.lo), np.cumsum(power.hi)
+    away = np.subtract.outer(np.arange(len(low)), np.arange(len(low)))
+    past = away >= 0
+    loose = 3 * gamma(CHUNK) * (high + CHUNK * idle) + 2.0**-40
+    least, most = (np.maximum(end[:, None] - end[None], 0.0) for end in (low, high))
+    wide = np.where(past, loose[:, None] + (away + 2) * (FUNCTION + 2 * U), 0.0)
+    return Box(np.where(past, np.exp(-most - wide), 0.0), np.where(past, np.exp(-least + wide), 0.0)), loose
+
+
+def mamba(n: Form, m: Recurrent, s: Shape, kind: Type) -> Box:
+    """Mamba-2, from the sum over earlier places: what step t shows of place s is (c_t b_s) decay_ts dt_s x_s. States
+    are float32, stored or not where they are read; every product of a step is stored or not."""
+    t, places = s.state, len(n.mid)
+    assert t is not None and m.skip is not None
+    inner, ends = t.heads * t.value, np.cumsum([t.heads * t.value, t.key, t.key])
+    whole = linear(n, m.into, kind).box()
+    mix = convolved(whole[:, inner : inner + ends[2]], m.taps, m.bias, kind)
+    values, b, c = mix[:, :inner], mix[:, ends[0] : ends[1]], mix[:, ends[1] :]
+    step = maybe(softplus(maybe(whole[:, inner + ends[2] :].plus(exactly(m.steps)), kind)), kind)
+    rate = Box(np.exp(m.rates) * (1 - FUNCTION), np.exp(m.rates) * (1 + FUNCTION))
+    finite("a rate", rate.size)
+    power = step.times(rate)
+    power = power.wider(2 * FUNCTION * power.size)
+    idle = softplus(maybe(exactly(m.steps), kind)).size * rate.size * (1 + 2.0**-6)
+    (cm, cr), (bm, br) = c.middle(), b.middle()
+    score = Box(cm @ bm.T, cm @ bm.T).wider(np.abs(cm) @ br.T + cr @ (np.abs(bm) + br).T + OWN * (c.size @ b.size.T))
+    every, least = c.size @ b.size.T, 2 * (kind.tiny + SMALL) * c.size.sum(1, keepdims=True)
+    rounds = gamma(2 * CHUNK + t.key + 16) + 3 * (kind.unit + 2 * U) * (1 + 4 * kind.unit)
+    away = np.maximum(np.subtract.outer(np.arange(places), np.arange(places)), 0)
+    found = []
+    for head in range(t.heads):
+        decay, _ = decayed(power[:, head], idle[head])
+        written = decay.hi * step.hi[:, head]
+        x = values[:, head * t.value : (head + 1) * t.value]
+        (xm, xr), share = x.middle(), score.times(Box(decay.lo * step.lo[:, head], written))
+        km, kr = share.middle()
+        finite("a state", (written * b.size.max(1)) @ x.size, kind.largest)
+        wide = np.abs(km) @ xr + kr @ x.size + (every * written * (rounds + away * 4 * U + OWN)) @ x.size
+        # Below the normal range a store errs by `least` or by the number itself; of dt b, of dt b x, of the state.
+        product, largest = 2 * every * written, x.size.max(1)
+        tiny = np.minimum(least * decay.hi, product) @ x.size + least
+        tiny = tiny + np.minimum(least * decay.hi, product * largest).sum(1, keepdims=True)
+        tiny = tiny + (t.key + 4 * CHUNK) * SMALL
+        scan = maybe(Box(km @ xm, km @ xm).wider(wide + tiny), kind)
+        kept = maybe(x.times(exactly(np.full(1, m.skip[head]))), kind)
+        found.append(maybe(scan.plus(kept), kind))
+    gated = rounded32(beside(*found).times(activated("silu", whole[:, :inner])))
+    finite("a gated value", gated.size)
+    return linear(form(inner_norm(gated, m.norm, s, kind)), m.out, kind).box()
+
+
+def of_length_one(x: Box) -> Box:
+    """x / sqrt(sum of squares + 1e-6) along the last axis."""
+    low = np.where((x.lo <= 0) & (x.hi >= 0), 0.0, np.minimum(x.lo**2, x.hi**2)).sum(-1, keepdims=True)
+    high = (x.size**2).sum(-1, keepdims=True)
+    finite("squares of a key", high)
+    error = gamma(x.lo.shape[-1] + 4) * high + SMALL
+    ends = 1e-6 * (1 - 2.0**-20) + np.maximum(low - error, 0.0), 1e-6 * (1 + 2.0**-20) + high + error
+    factor = Box(1 / np.sqrt(ends[1]) * (1 - 2 * FUNCTION), 1 / np.sqrt(ends[0]) * (1 + 2 * FUNCTION))
+    found = rounded32(x.times(factor))
+    return Box(np.maximum(found.lo, -1 - 4 * FUNCTION), np.minimum(found.hi, 1 + 4 * FUNCTION))
+
+
+def length(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    return np.asarray(np.sqrt((x * x).sum(axis)) * (1 + OWN))
+
+
+def delta_rule(q: Box, k: Box, v: Box, power: Box, beta: Box, idle: np.ndarray) -> Box:
+    """The outputs q S of the states S <- d S + beta k (v - k (d S)), all of (places, heads, channels).
+
+    The middle of S is followed exactly; of every column of S - middle the Euclidean length, which a step does not
+    increase, since I - beta k k has no eigenvalue beyond [-1, 1]. Chunks solve a triangular system whose unknowns are
+    the writes of a state that is zero at their start: `write` bounds them, `writes` their sum, and a float32 sum or a
+    solution errs by gamma of those. Differences of summed exponents lose digits of what is `faded`, but not of the
+    newest write. `drift` is what keeping a state for one step rounds.
+    """
+    (km, kr), (qm, qr), (vm, vr) = k.middle(), q.middle(), v.middle()
+    loose_k, loose_q = length(kr), length(qr)
+    size_k, size_q = length(km) + loose_k, length(qm) + loose_q
+    d = Box(np.exp(-power.hi) * (1 - 2 * FUNCTION), np.minimum(np.exp(-power.lo) * (1 + 2 * FUNCTION), 1.0))
+    (dm, dr), (bm, br) = d.middle(), beta.middle()
+    places, heads, n = k.lo.shape
+    state = np.zeros((heads, n, v.lo.shape[-1]))
+    error, writes, fresh = (np.zeros((heads, v.lo.shape[-1])) for _ in range(3))
+    lo, hi = np.zeros(v.lo.shape), np.zeros(v.hi.shape)
+    rounds = gamma(2 * n + 3 * DELTA_CHUNK + 16) + 4 * FUNCTION
+    sums = np.cumsum(np.concatenate([np.zeros((2 * DELTA_CHUNK, heads)), power.hi]), 0)
+    for t in range(places):
+        recent = sums[t + 2 * DELTA_CHUNK] - sums[t] + DELTA_CHUNK * idle
+        lost = 2 * gamma(DELTA_CHUNK + 2) * recent[:, None]
+        one_d, wide_d, one_b, wide_b = (x[t][:, None] for x in (dm, dr, bm, br))
+        size, loose, most, top = (x[t][:, None] for x in (size_k, loose_k, beta.hi, d.hi))
+        values = v.size[t]
+        shown, column = np.einsum("hk,hkv->hv", km[t], state), length(state, 1)
+        whole = column + error
+        both, wide = one_d * one_b, one_d * wide_b + wide_d * (one_b + wide_b)
+        moved = wide_d * column + wide * size * (np.abs(shown) + loose * column)
+        moved = moved + both * loose * (size * column + np.abs(shown))
+        written = wide_b * size * values + one_b * (loose * values + size * vr[t])
+        drift = 2 * U + 2 * FUNCTION + 2 * gamma(DELTA_CHUNK + 2) * power.hi[t][:, None]
+        writes, fresh = 1.001 * top * writes, 1.001 * top * fresh
+        write = most * (values + whole + size * fresh)
+        error = top * np.maximum(1.0, most * size**2 - 1) * error + moved + written + drift * whole
+        faded = (1 + most * size) * size * (top * whole + size * (writes + fresh))
+        error = error + rounds * size * (write + most * (values + whole + size * writes)) + lost * faded
+        writes, fresh = writes + write, fresh + most * size * (values + whole)
+        state = one_d[..., None] * state + km[t][..., None] * (one_b * vm[t] - both * shown)[:, None]
+        column = length(state, 1)
+        finite("a state", column + error + writes)
+        middle = np.einsum("hk,hkv->hv", qm[t], state)
+        asked, off = size_q[t][:, None], loose_q[t][:, None]
+        away = asked * (error + lost * faded) + off * column + rounds * asked * (column + error + writes)
+        lo[t], hi[t] = middle - away, middle + away
+    scale = float(n**-0.5)
+    return rounded32(Box(lo, hi).times(exactly(np.full(1, scale)).wider(4 * U * scale)))
+
+
+def delta_net(n: Form, m: Recurrent, s: Shape, kind: Type) -> Box:
+    """Gated DeltaNet: convolved queries, keys and values, a float32 state per head, a gated norm per head."""
+    t, places = s.state, len(n.mid)
+    assert t is not None
+    keys, values = t.groups * t.key, t.heads * t.value
+    whole = linear(n, m.into, kind).box()
+    mix = convolved(whole[:, : 2 * keys + values], m.taps, None, kind)
+    gate, rest = whole[:, 2 * keys + values : 2 * keys + 2 * values], whole[:, 2 * keys + 2 * values :]
+
+    def split(x: Box, heads: int) -> Box:
+        each = t.heads // heads if t is not None else 1
+        return Box(*(np.repeat(end.reshape(places, heads, -1), each, axis=1) for end in (x.lo, x.hi)))
+
+    q, k = (of_length_one(split(mix[:, i * keys : (i + 1) * keys], t.groups)) for i in (0, 1))
+    v = split(mix[:, 2 * keys :], t.heads)
+    beta = maybe(sigmoid_box(rest[:, : t.heads]), kind)
+    rate = Box(np.exp(m.rates) * (1 - FUNCTION), np.exp(m.rates) * (1 + FUNCTION))
+    finite("a rate", rate.size)
+    power = maybe(softplus(maybe(rest[:, t.heads :].plus(exactly(m.steps)), kind)), kind).times(rate)
+    power = power.wider(2 * FUNCTION * power.size)
+    idle = softplus(maybe(exactly(m.steps), kind)).size * rate.size * (1 + 2.0**-6)
+    out = maybe(delta_rule(q, k, v, power, beta, idle), kind)
+    out = Box(out.lo.reshape(-1, t.value), out.hi.reshape(-1, t.value))
+    # No number of a normed vector exceeds the root of their count.
+    end = np.abs(m.norm[0]) * math.sqrt(t.value) * (1 + 4 * kind.unit + 8 * FUNCTION) + 2 * kind.tiny
+    plain = inner_norm(out, m.norm, s, kind)
+    plain = Box(np.clip(plain.lo, -end, end).reshape(places, -1), np.clip(plain.hi, -end, end).reshape(places, -1))
+    return linear(form(maybe(plain.times(activated("silu", gate)), kind)), m.out, kind).box()
+
+
+def inner_norm(x: Box, norm: Norm, s: Shape, kind: Type) -> Box:
+    """A norm inside a layer, stored or not like every other place."""
+    ways = (False,) if kind.name == "float32" else (False, True)
+    return union(*(normed(x, norm, s, kind, way).box() for way in ways))
+
+
 # ------------------------------------------------------------------------------------------------ the network
 
 
@@ -1610,6 +1956,13 @@ def attention(n: Form, layer: Attention, s: Shape, kind: Type, narrow: bool, ind
     rope = s.ropes[index]
     if rope is not None:
         q, k = rotate(q, rope, kind), rotate(k, rope, kind)
+    if layer.gate is not None:
+        stored_values, outs = linear(n, layer.v, kind).box(), []
+        for head in range(s.heads):
+            own = stored_values[:, head // group * s.width : (head // group + 1) * s.width]
+            outs.append(seen_values(attend(q[:, head], k[:, head // group], own, s, kind, None), own, kind))
+        share = maybe(sigmoid_box(linear(n, layer.gate, kind).box()), kind)
+        return linear(form(maybe(beside(*outs).times(share), kind)), layer.o, kind).box()
     box, weight = v.box(), layer.o.weight
     mid, rad, sizes = (
         np.zeros((places, len(weight))),
@@ -1671,8 +2024,7 @@ def latent_attention(n: Form, a: Latent, s: Shape, kind: Type, index: int) -> Bo
     assert latent is not None and rope is not None
 
     def inner(x: Box, norm: Norm) -> Form:
-        ways = (False,) if kind.name == "float32" else (False, True)
-        return form(union(*(normed(x, norm, s, kind, way).box() for way in ways)))
+        return form(inner_norm(x, norm, s, kind))
 
     entry = n if a.q_low is None or a.q_norm is None else inner(linear(n, a.q_low, kind).box(), a.q_norm)
     q = linear(entry, a.q, kind).box()
@@ -1708,6 +2060,8 @@ def mixer(n: Form, layer: Layer, s: Shape, kind: Type, narrow: bool, index: int)
     """The first branch of a layer: what each position gets from earlier ones."""
     if isinstance(layer.mixer, Latent):
         return latent_attention(n, layer.mixer, s, kind, index)
+    if isinstance(layer.mixer, Recurrent):
+        return mamba(n, layer.mixer, s, kind) if s.family == "bamba" else delta_net(n, layer.mixer, s, kind)
     return attention(n, layer.mixer, s, kind, narrow, index)
 
 
