@@ -1667,16 +1667,18 @@ def _capped_scores(
     return Box(score.lo - score.hi[best], score.hi - score.lo[best]).middle()
 
 
-def masked_rows(q: Form, k: Form, s: Shape, kind: Type) -> None:
+def masked_rows(q: Form, k: Form, s: Shape, kind: Type, turned: slice = slice(None)) -> None:
     """Padding adds the type's least number to all scores of a row: the one at distance 0, where rotations cancel, must
-    keep the sum finite. Query and key of one place share its norm's factor and mean."""
+    keep the sum finite. Query and key of one place share its norm's factor and mean. Query, key, score and scaled score
+    are stored; in `turned` channels cosines, sines, products and their sums, too."""
     size_q, size_k = q.box().size, k.box().size
     least = (q.mid * k.mid).sum(-1) - (np.abs(q.mid) * k.rad + q.rad * np.abs(k.mid)).sum(-1)
     for a, b in zip(q.dirs, k.dirs, strict=True):
         least = least - np.abs((q.mid * b + a * k.mid).sum(-1))
     wide = (size_q - np.abs(q.mid)) * (size_k - np.abs(k.mid))
     total = (size_q * size_k).sum(-1)
-    worst = float((s.scale * (least - wide.sum(-1) - 9 * (kind.unit + 2 * U) * total)).min())
+    total = 5 * total + 4 * (size_q * size_k)[..., turned].sum(-1)
+    worst = float((s.scale * (least - wide.sum(-1) - (kind.unit + 2 * U) * total)).min())
     worst = worst if s.score_cap is None else worst * (1 + 8 * (kind.unit + 2 * U))  # tanh(x) is at most x
     if not worst > -kind.largest * kind.unit / 2:
         raise NotProved(f"scores of {worst:.4g} at distance 0: a fully masked row may overflow")
@@ -1844,7 +1846,7 @@ def delta_rule(q: Box, k: Box, v: Box, power: Box, beta: Box, idle: np.ndarray) 
         size, loose, most, top = (x[t][:, None] for x in (size_k, loose_k, beta.hi, d.hi))
         values = v.size[t]
         shown, column = np.einsum("hk,hkv->hv", km[t], state), length(state, 1)
-        whole = column + error
+        whole = 1.001 * top * (column + error)  # of the decayed state, at most
         both, wide = one_d * one_b, one_d * wide_b + wide_d * (one_b + wide_b)
         moved = wide_d * column + wide * size * (np.abs(shown) + loose * column)
         moved = moved + both * loose * (size * column + np.abs(shown))
@@ -1853,7 +1855,7 @@ def delta_rule(q: Box, k: Box, v: Box, power: Box, beta: Box, idle: np.ndarray) 
         writes, fresh = 1.001 * top * writes, 1.001 * top * fresh
         write = most * (values + whole + size * fresh)
         error = top * np.maximum(1.0, most * size**2 - 1) * error + moved + written + drift * whole
-        faded = (1 + most * size) * size * (top * whole + size * (writes + fresh))
+        faded = (1 + most * size) * size * (whole + size * (writes + fresh))
         error = error + rounds * size * (write + most * (values + whole + size * writes)) + lost * faded
         writes, fresh = writes + write, fresh + most * size * (values + whole)
         state = one_d[..., None] * state + km[t][..., None] * (one_b * vm[t] - both * shown)[:, None]
@@ -1950,10 +1952,11 @@ def attention(n: Form, layer: Attention, s: Shape, kind: Type, narrow: bool, ind
     plain = [form(Box(b.lo.reshape(places, -1), b.hi.reshape(places, -1))) for b in (q, k)]
     if layer.heads is None:
         plain = [linear(n, one, None) for one in (layer.q, layer.k)]
+    rope = s.ropes[index]
+    turned = slice(0, 0 if rope is None else 2 * len(rope.theta))
     for head in range(s.heads):
         one, two = (slice(i * s.width, (i + 1) * s.width) for i in (head, head // group))
-        masked_rows(plain[0].columns(one), plain[1].columns(two), s, kind)
-    rope = s.ropes[index]
+        masked_rows(plain[0].columns(one), plain[1].columns(two), s, kind, turned)
     if rope is not None:
         q, k = rotate(q, rope, kind), rotate(k, rope, kind)
     if layer.gate is not None:
