@@ -464,6 +464,8 @@ def _kinds(c: Config, shape: Shape, values: dict[str, Any]) -> None:
     if family in ALTERNATING:
         shape.windows = [window if kind == kinds[0] else None for kind in types]
         return
+    if types is None and "layer_types" in values and family in ("cohere", "deepseek_v3"):
+        raise NotProved("layer_types = None")
     if types is not None and (types != ["full_attention"] * n or family == "mistral"):
         raise NotProved(f"layer_types = {types!r}")
     if window is not None and family in ("mistral", "mixtral", "phi3"):
@@ -494,7 +496,7 @@ def read_shape(values: dict[str, Any]) -> Shape:
         kind = ACTIVATIONS[act]
     else:
         raise NotProved(f"activation {act!r}")
-    if family in GEMMAS and kind != "tanh":
+    if (family in GEMMAS and kind != "tanh") or (family in ("bamba", "qwen3_next") and kind != "silu"):
         raise NotProved(f"activation {act!r} in {family}")
     shape = Shape(
         family, c.take("vocab_size", int), hidden, c.take(names["layers"], int), heads, kv, width,
@@ -585,9 +587,12 @@ def _deepseek(c: Config, s: Shape, values: dict[str, Any]) -> None:
 
 def _bamba(c: Config, s: Shape, values: dict[str, Any]) -> None:
     """Mamba-2 in all layers but the listed ones; Transformers turns half of a head whatever config.json states."""
-    shares = [v.get("partial_rotary_factor", 0.5) for v in (values, values.get("rope_parameters")) if isinstance(v, dict)]
-    if s.width * s.heads != s.hidden or shares != [0.5] * len(shares) or "mamba_n_groups" not in values:
-        raise NotProved(f"head_dim = {s.width}, partial_rotary_factor = {shares!r} or mamba_n_groups is missing")
+    places = [one for one in (values, values.get("rope_parameters")) if isinstance(one, dict)]
+    shares = [one.get("partial_rotary_factor", 0.5) for one in places]
+    if s.width * s.heads != s.hidden or shares != [0.5] * len(shares) or "layer_types" in values:
+        raise NotProved(f"head_dim = {s.width}, partial_rotary_factor = {shares!r} or layer_types")
+    if "mamba_n_groups" not in values:
+        raise NotProved("mamba_n_groups is missing")
     attention_ = c.left.pop("attn_layer_indices", None)
     if not isinstance(attention_, list) or not all(type(i) is int and 0 <= i < s.layers for i in attention_):
         raise NotProved(f"attn_layer_indices = {attention_!r}")
@@ -955,7 +960,8 @@ def _bamba_layer(w: Weights, p: str) -> Layer:
         inner = t.heads * t.value
         channels = inner + 2 * t.key
         mixer = Recurrent(
-            w.pair(f"{m}.in_proj", inner + channels + t.heads, h), w.take(f"{m}.conv1d.weight", channels, 1, t.taps)[:, 0],
+            w.pair(f"{m}.in_proj", inner + channels + t.heads, h),
+            w.take(f"{m}.conv1d.weight", channels, 1, t.taps)[:, 0],
             w.take(f"{m}.conv1d.bias", channels) if t.bias else None, w.take(f"{m}.dt_bias", t.heads),
             w.take(f"{m}.A_log", t.heads), w.norm(f"{m}.norm", inner), w.pair(f"{m}.out_proj", h, inner),
             w.take(f"{m}.D", t.heads),
@@ -1280,7 +1286,8 @@ def bent(kind: str, x: Units) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(value, slope, error): act(x) is value + slope (x - mid) up to the error, for every x of the interval.
 
     Three candidates: a constant; a straight line of slope 1, where the function's distance from x is small; the tangent
-    at the middle, with half of the largest second derivative (1/2 for silu, less than 1 for gelu and experts) times the squared radius.
+    at the middle, with half of the largest second derivative (1/2 for silu, at most 1 for the others) times the squared
+    radius.
     """
     box = x.box()
     whole = activated(kind, box)
@@ -1495,9 +1502,7 @@ def partial_sums(parts: list[Box], kind: Type) -> Box:
     return maybe(Box(np.where(alone, ends.lo, lo), np.where(alone, ends.hi, hi)).wider(slack), kind)
 
 
-def route_groups(
-    x: Form, router: Linear, correction: np.ndarray, s: Shape, kind: Type
-) -> tuple[np.ndarray, Box]:
+def route_groups(x: Form, router: Linear, correction: np.ndarray, s: Shape, kind: Type) -> tuple[np.ndarray, Box]:
     """DeepSeek's choice: groups by the sum of their two best corrected scores, then experts of these groups; weights
     are the scores' shares of their sum."""
     logits = maybe(linear(x, router, None).box(), kind)
@@ -1606,9 +1611,7 @@ class Look:
     mixed: Box
 
 
-def attend(
-    q: Box, k: Box, v: Box, s: Shape, kind: Type, window: int | None, sink: float | None = None
-) -> Look:
+def attend(q: Box, k: Box, v: Box, s: Shape, kind: Type, window: int | None, sink: float | None = None) -> Look:
     """One head: q, k, v are (places, width). Scores are compared with that of the best place, so that an error of the
     query, which all places share, meets only the difference of two keys. A sink is one more place, with value 0."""
     places, scale = len(q.lo), s.scale
@@ -1654,9 +1657,7 @@ def attend(
     return Look(chosen, leaks, Box(lo, hi))
 
 
-def _capped_scores(
-    q: Box, k: Box, best: int, loose: np.ndarray, s: Shape, kind: Type
-) -> tuple[np.ndarray, np.ndarray]:
+def _capped_scores(q: Box, k: Box, best: int, loose: np.ndarray, s: Shape, kind: Type) -> tuple[np.ndarray, np.ndarray]:
     """Capped scores relative to the best place's: middles and errors. The cap bends each score by itself."""
     (qm, _), (km, kr) = q.middle(), k.middle()
     dot, wide = km @ qm, kr @ (np.abs(qm) + loose) + np.abs(km) @ loose
@@ -1749,8 +1750,8 @@ def convolved(x: Box, taps: np.ndarray, bias: np.ndarray | None, kind: Type) -> 
 def decayed(power: Box, idle: np.ndarray) -> tuple[Box, np.ndarray]:
     """How much of what is written at place s is left at place t, for one head: (t, s), and the sum of exponents.
 
-    Exponents (positive; their negatives are meant) are added over chunks, of which differences may be taken; a chunk may
-    begin with padding, whose exponents are `idle`. Engines may also multiply one step's decay after the other.
+    Exponents (positive; their negatives are meant) are added over chunks, and engines take differences of such sums; a
+    chunk may begin with padding, whose exponents are `idle`. Engines may also multiply the decays of single steps.
     """
     low, high = np.cumsum(power.lo), np.cumsum(power.hi)
     away = np.subtract.outer(np.arange(len(low)), np.arange(len(low)))
