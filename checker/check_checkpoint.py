@@ -1336,9 +1336,9 @@ def inner_units(x: Form, layer: Linear, kind: Type, inputs: bool) -> Units:
     part = kept_units(x, Linear(layer.weight))
     finite("a unit", part.box().size, kind.largest)
     half = (kind.unit + 2 * U) * part.box().size + kind.tiny + SMALL
-    twice = maybe(stored(rounded32(part.box()), kind).plus(exactly(layer.bias)), kind)
-    one = once.box()
-    same = (one.lo == one.hi) & (twice.lo == one.lo) & (twice.hi == one.lo)
+    twice = stored(rounded32(stored(rounded32(part.box()), kind).plus(exactly(layer.bias))), kind)
+    snapped = (once.rad == 0) & (once.share == 0)
+    same = snapped & (twice.lo == once.mid) & (twice.hi == once.mid)
     kept = stored_units(found.wider(half), kind, snap=False)
     return Units(
         np.where(same, once.mid, kept.mid), np.where(same, 0.0, kept.rad),

@@ -227,16 +227,18 @@ def test_no_tampered_folder_is_proved_further_than_transformers_answers(architec
     assert not faults_of_draws(architecture, tmp_path, TAMPERED, SEED)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_the_comparison_notices_a_margin_that_is_too_large(
-    folder: Path,
-) -> None:
+def test_the_comparison_notices_a_margin_that_is_too_large(short: Callable[[str], Path]) -> None:
     pytest.importorskip("transformers")
-    prompts, rng = recital_prompts(folder, (TEXT,)), np.random.default_rng(0)
-    margin = checker.check(folder, ["bfloat16"], 0)["types"]["bfloat16"]["margin"]
-    assert not faults_of(folder, "bfloat16", prompts, margin, rng)
-    found = faults_of(folder, "bfloat16", prompts, margin + 20, rng)
-    assert {" ".join(fault.split()[:2]) for fault in found} == {"bfloat16 eager", "bfloat16 sdpa"}
+    folder, rng = short("llama"), np.random.default_rng(0)
+    prompts, margin = (
+        recital_prompts(folder, (SHORT,)),
+        checker.check(folder, ["float32"], 0)["types"]["float32"]["margin"],
+    )
+    assert not faults_of(folder, "float32", prompts, margin, rng)
+    found = faults_of(folder, "float32", prompts, margin + 20, rng)
+    assert {" ".join(fault.split()[:2]) for fault in found} == {"float32 eager", "float32 sdpa"}
 
 
 @pytest.mark.slow
