@@ -1324,21 +1324,21 @@ def chain(x: Box, kind: Type) -> Box:
     return rounded32(half.times(one))
 
 
-def inner_units(x: Form, layer: Linear, kind: Type, inputs: bool) -> Units:
-    """Gate or up of an MLP, kept or stored; with a bias, stored after the sum, or before the bias and after it."""
+def inner_units(x: Form, layer: Linear, kind: Type, inputs: bool, twice: bool) -> Units:
+    """Gate or up of an MLP, kept or stored after the sum with its bias; or `twice`, before the bias and after it."""
     found = kept_units(x, layer)
     finite("a unit", found.box().size, kind.largest)
     if not inputs:
         return found
     once = stored_units(found, kind)
-    if layer.bias is None:
+    if layer.bias is None or not twice:
         return once
     part = kept_units(x, Linear(layer.weight))
     finite("a unit", part.box().size, kind.largest)
     half = (kind.unit + 2 * U) * part.box().size + kind.tiny + SMALL
-    twice = stored(rounded32(stored(rounded32(part.box()), kind).plus(exactly(layer.bias))), kind)
+    again = stored(rounded32(stored(rounded32(part.box()), kind).plus(exactly(layer.bias))), kind)
     snapped = (once.rad == 0) & (once.share == 0)
-    same = snapped & (twice.lo == once.mid) & (twice.hi == once.mid)
+    same = snapped & (again.lo == once.mid) & (again.hi == once.mid)
     kept = stored_units(found.wider(half), kind, snap=False)
     return Units(
         np.where(same, once.mid, kept.mid), np.where(same, 0.0, kept.rad),
@@ -1362,7 +1362,7 @@ def mlp_way(x: Form, expert: Expert, s: Shape, kind: Type, way: tuple[bool, bool
     inputs, middle, product_ = way
     gate, up, down = expert
     name = "tanh" if s.act == "chain" else s.act
-    g, u = (None if one is None else inner_units(x, one, kind, inputs) for one in (gate, up))
+    g, u = (None if one is None else inner_units(x, one, kind, inputs, name == "glu") for one in (gate, up))
     assert g is not None
     if name == "glu" and u is not None:
         g, u = clamped(g, -math.inf, s.limit), clamped(u, -s.limit, s.limit)

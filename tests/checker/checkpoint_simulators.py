@@ -60,7 +60,7 @@ def biased_stores(c: ModuleType) -> bool:
         weight, bias = kind.nearest(rng.standard_normal((2, 1))), kind.nearest(rng.standard_normal(2) * 0.1)
         mid = rng.standard_normal()
         x = c.Form(np.array([[mid]]), np.array([[2.0**-12]]))
-        box = c.inner_units(x, c.Linear(weight, bias), kind, True).box()
+        box = c.inner_units(x, c.Linear(weight, bias), kind, True, True).box()
         for value in (mid - 2.0**-12, mid + 2.0**-12):
             good = good and holds(box, kind.nearest(kind.nearest(weight[:, 0] * value) + bias))
     return good
