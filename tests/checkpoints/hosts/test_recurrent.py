@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -118,16 +116,6 @@ def test_the_machine_computes_what_transformers_does(architecture: str) -> None:
         padded = Machine(decoder).run([0] * 5 + ids, padding=5)[5:]
     for found in (whole, pieces, padded):
         assert (found - wanted).abs().max() < 0.002
-
-
-@pytest.mark.parametrize("architecture", RECURRENT)
-def test_the_second_checker_proves_nothing(architecture: str) -> None:
-    folder = recital_folder(architecture, text=SHORT, tokens="characters")
-    checker = Path(__file__).parents[3] / "checker" / "check_checkpoint.py"
-    run = subprocess.run(
-        [sys.executable, checker, folder, "--json"], capture_output=True, text=True, check=False, input=""
-    )
-    assert run.returncode != 0 and '"proved"' not in run.stdout
 
 
 def test_slots_rest_at_the_first_word_and_half_of_a_block_waits_for_the_state() -> None:

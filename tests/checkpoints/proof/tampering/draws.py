@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -92,8 +93,11 @@ RECALL_VARIANTS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-def draw(number: int, seed: int, bases: Bases, only: tuple[str, ...] = (), kind: str | None = None) -> Draw:
-    """Sample, edit, prove and run one folder."""
+@contextmanager
+def sample(
+    number: int, seed: int, bases: Bases, only: tuple[str, ...] = (), kind: str | None = None
+) -> Iterator[tuple[Draw, Path, tuple[str, ...], Random]]:
+    """Sample and edit one folder: its draw, where it is for now, its texts (none for recall), and the generator."""
     rng = np.random.default_rng([seed, number])
     names = only or (*RECITALS, *(f"recall {name}" for name in RECALLS))
     name = names[number % len(names)]
@@ -119,12 +123,17 @@ def draw(number: int, seed: int, bases: Bases, only: tuple[str, ...] = (), kind:
             base, texts = bases.recital(name, {})
     folder = Path(tempfile.mkdtemp(dir=bases.root)) / "folder"
     shutil.copytree(base, folder)
-    result = Draw(number, name, kind)
     try:
-        result = replace(result, edit=EDITS[kind](folder, rng))
-        proved, faults = recall_faults(folder, rng) if recall else recital_faults(folder, texts, rng)
-        return replace(result, proved=proved, faults=tuple(faults))
-    except ByheartError:
-        return replace(result, refused=True)
+        yield Draw(number, name, kind, EDITS[kind](folder, rng)), folder, texts, rng
     finally:
         shutil.rmtree(folder.parent)
+
+
+def draw(number: int, seed: int, bases: Bases, only: tuple[str, ...] = (), kind: str | None = None) -> Draw:
+    """Sample, edit, prove and run one folder."""
+    with sample(number, seed, bases, only, kind) as (found, folder, texts, rng):
+        try:
+            proved, faults = recital_faults(folder, texts, rng) if texts else recall_faults(folder, rng)
+        except ByheartError:
+            return replace(found, refused=True)
+        return replace(found, proved=proved, faults=tuple(faults))
