@@ -286,7 +286,7 @@ def padding_sum(terms: Array, total: Array) -> Array:
 def padding_floor(size: Array, store: Storage, stepwise: bool) -> Array:
     """What remains of an activation far below zero, times the other factor of its product. A chain of stored tensors
     leaves a store of tanh, times half of its argument."""
-    return np.asarray(term("floor of a padding row", (10 * store.unit * stepwise + 2.0**-13) * size))
+    return np.asarray(term("floor of a padding row", (6 * store.unit * stepwise + 2.0**-13) * size))
 
 
 def padding_variance(count: int, square: float, mean: float) -> float:

@@ -86,7 +86,7 @@ SLACKS = (
     Slack("score of a masked row", "8 (unit + 2u) (1 + 8 unit) sum |q k|", "all roundings of a score at distance 0"),
     Slack("stores of a padding row", "k (unit |x| + tiny)", "k roundings, one after the other"),
     Slack("sum of a padding row", "gamma(n) sum |w x|", "each of the n float32 additions errs by u times its result"),
-    Slack("floor of a padding row", "2^-13 |up|, and 10 unit |up| for a chain", "what an activation leaves below zero"),
+    Slack("floor of a padding row", "2^-13 |up|, and 6 unit |up| for a chain", "what an activation leaves below zero"),
     Slack("variance of a padding row", "gamma(n + 4) (E[x^2] + 5 mean^2)", "E[x^2] and the squared mean err by gamma"),
     Slack("checker in single precision", "u (head_dim + 64)", "the checker's own float32 matrix products"),
     Slack("sigmoid", "2^-20 p", "relative, stored by itself"),

@@ -18,7 +18,7 @@ from byheart.errors import ByheartError
 from tests.checkpoints.proof.folders import ARCHITECTURES, TEXT, write
 from tests.checkpoints.proof.tampering.engines import recall_faults, recital_faults
 from tests.checkpoints.proof.tampering.settings import edit_config, edit_layout, edit_rope
-from tests.checkpoints.proof.tampering.tensors import edit_files, edit_tensors
+from tests.checkpoints.proof.tampering.tensors import edit_files, edit_tensors, shard_folder
 from tests.checkpoints.proof.tampering.texts import edit_texts
 
 Random = np.random.Generator
@@ -43,6 +43,7 @@ EDITS: dict[str, Callable[[Path, Random], str]] = {
     "tensors": edit_tensors, "config": edit_config, "texts": edit_texts, "files": edit_files, "rope": edit_rope,
     "layout": edit_layout,
 }  # fmt: skip
+SHARDED = 0.15  # of all folders
 SHARES = {"tensors": 0.45, "config": 0.3, "texts": 0.12, "files": 0.06, "rope": 0.07}
 RECALL_SHARES = {"tensors": 0.55, "config": 0.2, "texts": 0.05, "rope": 0.1, "layout": 0.1}
 
@@ -92,8 +93,10 @@ RECALL_VARIANTS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-def draw(number: int, seed: int, bases: Bases, only: tuple[str, ...] = (), kind: str | None = None) -> Draw:
-    """Sample, edit, prove and run one folder."""
+def draw(
+    number: int, seed: int, bases: Bases, only: tuple[str, ...] = (), kind: str | None = None, quick: bool = False
+) -> Draw:
+    """Sample, edit, prove and run one folder; `quick` compares what may differ by the kind of edit."""
     rng = np.random.default_rng([seed, number])
     names = only or (*RECITALS, *(f"recall {name}" for name in RECALLS))
     name = names[number % len(names)]
@@ -122,7 +125,13 @@ def draw(number: int, seed: int, bases: Bases, only: tuple[str, ...] = (), kind:
     result = Draw(number, name, kind)
     try:
         result = replace(result, edit=EDITS[kind](folder, rng))
-        proved, faults = recall_faults(folder, rng) if recall else recital_faults(folder, texts, rng)
+        if (folder / "model.safetensors").exists() and rng.random() < SHARDED:
+            result = replace(result, edit=f"{result.edit}; {shard_folder(folder, rng)}")
+        if recall:
+            proved, faults = recall_faults(folder, rng, quick)
+        else:
+            recited = not quick or kind in ("texts", "config", "files")
+            proved, faults = recital_faults(folder, texts, rng, quick=quick, recited=recited)
         return replace(result, proved=proved, faults=tuple(faults))
     except ByheartError:
         return replace(result, refused=True)
