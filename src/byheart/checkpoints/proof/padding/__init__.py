@@ -7,8 +7,8 @@ number, and the row mixes some of them. Other kernels give such a row zeros. So 
 token, position and mask are arbitrary, and every head returns any convex combination of the values of any rows, or
 zero. Ordinary rows are such rows too, so values of all rows are enclosed at once.
 
-*Mixtures.* A part of a `Bounds` stands for one symbol here as elsewhere, but a row may also be a convex combination of
-the part's rows, each head with its own one. Linear maps keep this form, and the extreme values are those of symbols.
+*Mixtures.* A row may show one symbol of a part of `Bounds`, as elsewhere, or any convex combination of the part's rows.
+Every head has its own one. Linear maps keep this form, and the extreme values are those of symbols.
 
 *Norms.* A normed vector is factor times the stream; its length is at most the root of its size, whatever the stream.
 

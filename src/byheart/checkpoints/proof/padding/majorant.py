@@ -24,7 +24,7 @@ class Majorant:
     """Bounds of |act(g) up| by M(g), convex and increasing in the pre-activation g of each unit.
 
     up = alpha g + w with w in omega, |w| <= |omega|. For g >= 0, |act(g)| <= g. For g < 0, |act(g)| <= |g| e^g for all
-    activations, so |act(g) up| <= (16 |alpha| / e^2 + 2 |omega| / e) e^(g/2). With B the number in front of it,
+    activations, so |act(g) up| <= (16 |alpha| / e^2 + 2 |omega| / e) e^(g/2). With B for the bracket,
 
         M(g) = B e^(min(g, 0) / 2) + B max(g, 0) / 2 + alpha max(g, 0)^2 + omega max(g, 0) + floor
 
