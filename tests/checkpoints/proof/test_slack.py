@@ -22,7 +22,7 @@ from byheart.checkpoints.proof.decoder import Linear
 from byheart.checkpoints.proof.slack import SLACKS, weakened
 from byheart.checkpoints.proof.storage import FREQUENCY_ERROR, FUNCTION_ERROR, TRIG_ERROR, U32, in_float32, storage
 from byheart.checkpoints.proof.units import enclose, sigmoid, sum_error, value, variants
-from tests.checkpoints.proof import state_simulators
+from tests.checkpoints.proof import padding_simulators, state_simulators
 from tests.checkpoints.proof.state_simulators import rng, steep, worst_sum
 
 TYPES = ("bfloat16", "float16")
@@ -598,7 +598,8 @@ def stores_of_an_adapter() -> None:
 
 def check_of(name: str) -> Callable[[], None]:
     function = {"sigmoid": "sigmoid_"}.get(name, name.replace(" ", "_").replace("'", ""))
-    found = globals().get(function) or getattr(state_simulators, function)
+    simulators = globals(), vars(state_simulators), vars(padding_simulators)
+    found = next(names[function] for names in simulators if function in names)
     assert callable(found)
     return found  # type: ignore[no-any-return]
 

@@ -47,6 +47,8 @@ class TypeResult:
         unknown_margin: Its least margin.
         seconds: Time of the proof.
         witness: The worst query that is not proved.
+        padding: Why rows of padding are not shown to be finite, and with them batches that are padded; empty if they
+            are, None if that was not examined (adapters).
     """
 
     type: str
@@ -62,6 +64,7 @@ class TypeResult:
     unknown_margin: float | None = None
     seconds: float = 0.0
     witness: MarginWitness | None = None
+    padding: str | None = None
 
 
 @dataclass(frozen=True)
@@ -151,4 +154,11 @@ def _type_line(t: TypeResult) -> str:
     said += [] if t.gap is None else [f"attention gap >= {t.gap:.1f} nats"]
     if t.unknown is not None and t.unknown_margin is not None:
         said.append(f"unknown windows answer token {t.unknown} by {t.unknown_margin:.2f} nats")
-    return ", ".join(said)
+    return ", ".join([*said, *padding_line(t)])
+
+
+def padding_line(t: TypeResult) -> list[str]:
+    """What a summary states about padded batches."""
+    if t.padding is None:
+        return []
+    return ["also in padded batches" if not t.padding else f"padded batches are not proved ({t.padding})"]

@@ -20,12 +20,14 @@ import numpy as np
 
 from byheart.certify.certificate import Verdict
 from byheart.checkpoints.proof.attention import NeedsStart
+from byheart.checkpoints.proof.bounds import Bounds, either
 from byheart.checkpoints.proof.certificate import MarginCertificate, MarginWitness, TypeResult
 from byheart.checkpoints.proof.checkpoint import open_checkpoint, with_adapter
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.copying import Reach
 from byheart.checkpoints.proof.decoder import StoredCheckpoint
 from byheart.checkpoints.proof.network import CheckpointProgram, interpret
+from byheart.checkpoints.proof.padding import padding_gap
 from byheart.checkpoints.proof.quantized import DECODING, DecodedFile
 from byheart.checkpoints.proof.questions import AskedContexts, ProvedAnswers, answer, ask, ask_rows, unknown
 from byheart.checkpoints.proof.storage import Array, storage
@@ -149,11 +151,12 @@ def _certify(
     length = checkpoint.shape.positions if reach is None else reach
     results, known, once = [], None, frozenset[int]()
     for name in names:
-        begin, found = time.perf_counter(), []
+        begin, found, programs = time.perf_counter(), [], []
         for stored in (False,) if name == "float32" else (False, True):
             try:
                 program = _interpret(checkpoint, name, length, weights, once, stored)
                 once = program.reach.once
+                programs.append(program)
                 questions = asking(program)
                 known = known or (program, questions)
                 found.append(_judge(program, questions, name, weights, ambiguous, least, variation))
@@ -167,8 +170,32 @@ def _certify(
                 found.append(TypeResult(name, weights, Verdict.UNDECIDED, broken))
             if found[-1].verdict is not Verdict.PROVED:
                 break
-        results.append(_worst(found, time.perf_counter() - begin))
+        worst = _worst(found, 0.0)
+        if worst.verdict is Verdict.PROVED and checkpoint.adapter is None:
+            worst = padded(worst, padding_gap(checkpoint.reader(storage(name), weights), storage(name), length,
+                                              _mixed(programs)))  # fmt: skip
+        results.append(replace(worst, seconds=time.perf_counter() - begin))
     return _together(checkpoint, known, length, once, fingerprint(folder), tuple(results))
+
+
+def _mixed(programs: list[CheckpointProgram]) -> list[Bounds | None]:
+    """By layer, what recurrent mixers add in all kinds of engines of a type."""
+    found: list[Bounds | None] = []
+    for layer in zip(*(program.mixed for program in programs), strict=True):
+        fields = [field for field in layer if field is not None]
+        found.append(either(*fields) if fields else None)
+    return found
+
+
+def padded(result: TypeResult, gap: str) -> TypeResult:
+    """The result with what is known of rows of padding.
+
+    In float16 there is so little room that sound bounds of such rows exceed it where no row ever does; the result says
+    so. In other types what is not shown to be finite is undecided.
+    """
+    if gap and result.type != "float16":
+        return replace(result, verdict=Verdict.UNDECIDED, reason=gap, padding=gap)
+    return replace(result, padding=gap)
 
 
 def _worst(found: list[TypeResult], seconds: float) -> TypeResult:

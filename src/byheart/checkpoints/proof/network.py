@@ -57,6 +57,7 @@ class CheckpointProgram:
     final_norm: d.Norm
     head: d.Linear
     stored: bool  # the last normed stream is stored in the type; else it is kept in float32
+    mixed: tuple[Bounds | None, ...] = ()  # by layer, what a recurrent mixer adds
 
     @property
     def least_gap(self) -> float:
@@ -267,12 +268,13 @@ def interpret(
         raise Undecided(f"a reach of {reach.length} is beyond the {shape.positions} positions of config.json")
     stream = _embedded(reader, store, reach)
     tables: dict[int, KnownWindows] = {}
-    copies = []
+    copies, mixers = [], []
     for index in range(shape.layers):
         try:
             layer = reader.layer(index)
             normed = read_by_branch(stream, layer.attention_norm, store, stored)
             attended, found = mixed(normed, layer, shape.at(index), reach, store)
+            mixers.append(None if layer.mixer is None else attended)
             attended = added_by_branch(attended, layer.after_attention, shape.residual_scale, store, stored)
             if shape.parallel:
                 if layer.after_mlp is not None or shape.residual_scale != 1:
@@ -295,7 +297,8 @@ def interpret(
         copies.append(tuple(found))
     head = scaled_head(reader.head(), shape.logit_scale)
     stored = stored and store.name != "float32"
-    return CheckpointProgram(shape, store, reach, tables, tuple(copies), stream, reader.final_norm(), head, stored)
+    return CheckpointProgram(shape, store, reach, tables, tuple(copies), stream, reader.final_norm(), head, stored,
+                             tuple(mixers))  # fmt: skip
 
 
 def _embedded(reader: d.TensorReader, store: Storage, reach: Reach) -> Bounds:

@@ -103,13 +103,14 @@ def inverse_root(least: Array, most: Array, count: int, eps: float, mean: Array 
     E[x^2] and the square of the mean both err by gamma times E[x^2] = variance + mean^2.
     """
     slack = gamma(count + 4)
-    error = term("sum of squares", slack * most / count)
-    if mean is not None:
-        error = error + term("variance in one pass", slack * (most / count + 4 * mean**2))
     share = term("epsilon of a norm", 2.0**-23 * (1 + 2.0**-10))
-    low = np.maximum(least / count - error - underflow(1), 0.0) + eps * (1 - share)
-    high = most / count + error + underflow(1) + eps * (1 + share)
-    return root_of(low, high)
+    ends = []
+    for total, sign in ((least, -1.0), (most, 1.0)):  # a smaller sum errs by less
+        error = term("sum of squares", slack * total / count)
+        if mean is not None:
+            error = error + term("variance in one pass", slack * (total / count + 4 * mean**2))
+        ends.append(np.maximum(total / count + sign * (error + underflow(1)), 0.0) + eps * (1 + sign * share))
+    return root_of(ends[0], ends[1])
 
 
 def root_of(low: Array, high: Array) -> Interval:
@@ -269,6 +270,28 @@ def masked_score(total: float, store: Storage) -> float:
     """All roundings of a score at distance 0 together: rotations of query and key, stores, the sum."""
     u = store.unit + 2 * U32
     return float(term("score of a masked row", 8 * u * (1 + 8 * u) * total))
+
+
+def padding_stores(count: int, size: Array, store: Storage) -> Array:
+    """Some roundings of a number of a row of padding, one after the other."""
+    unit = store.unit + 2 * U32
+    return np.asarray(term("stores of a padding row", count * (unit * (1 + 8 * unit) * size + store.tiny)))
+
+
+def padding_sum(terms: Array, total: Array) -> Array:
+    """A linear map of a row of padding, before its result is stored."""
+    return np.asarray(term("sum of a padding row", gamma(terms) * total))
+
+
+def padding_floor(size: Array, store: Storage, stepwise: bool) -> Array:
+    """What remains of an activation far below zero, times the other factor of its product. A chain of stored tensors
+    leaves a store of tanh, times half of its argument."""
+    return np.asarray(term("floor of a padding row", (6 * store.unit * stepwise + 2.0**-13) * size))
+
+
+def padding_variance(count: int, square: float, mean: float) -> float:
+    """By how much a variance that is computed in one pass may be too small."""
+    return float(term("variance of a padding row", gamma(count + 4) * (square + 5 * mean**2)))
 
 
 def single_precision(head_dim: int) -> float:

@@ -62,8 +62,8 @@ ERROR_MODEL = (
     "Gemma's embeddings times the root of the hidden size: in float32, then kept or stored; or root and product both"
     " rounded to the type",
     "every sum, score, square and stored value is shown to be finite in its type, also where nothing reads it",
-    "fully masked rows (padding): the score at distance 0 plus the type's least number is finite; the streams of"
-    " padding rows themselves are measured, not proved",
+    "padded batches, where the result of a type states them: rows of padding are finite in every layer, whatever they"
+    " attend to; recurrent layers clear them",
     "quantized weights: decoded before the product, in any type; every scale and every decoded weight is representable"
     " in float32, bfloat16 and float16",
     "not covered: other rounding modes, sums in a narrower type, quantized activations, sums of codes that are scaled"

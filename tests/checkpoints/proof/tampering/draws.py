@@ -19,7 +19,7 @@ from byheart.errors import ByheartError
 from tests.checkpoints.proof.folders import ARCHITECTURES, TEXT, write
 from tests.checkpoints.proof.tampering.engines import recall_faults, recital_faults
 from tests.checkpoints.proof.tampering.settings import edit_config, edit_layout, edit_rope
-from tests.checkpoints.proof.tampering.tensors import edit_files, edit_tensors
+from tests.checkpoints.proof.tampering.tensors import edit_files, edit_tensors, shard_folder
 from tests.checkpoints.proof.tampering.texts import edit_texts
 
 Random = np.random.Generator
@@ -44,6 +44,7 @@ EDITS: dict[str, Callable[[Path, Random], str]] = {
     "tensors": edit_tensors, "config": edit_config, "texts": edit_texts, "files": edit_files, "rope": edit_rope,
     "layout": edit_layout,
 }  # fmt: skip
+SHARDED = 0.15  # of all folders
 SHARES = {"tensors": 0.45, "config": 0.3, "texts": 0.12, "files": 0.06, "rope": 0.07}
 RECALL_SHARES = {"tensors": 0.55, "config": 0.2, "texts": 0.05, "rope": 0.1, "layout": 0.1}
 
@@ -124,16 +125,25 @@ def sample(
     folder = Path(tempfile.mkdtemp(dir=bases.root)) / "folder"
     shutil.copytree(base, folder)
     try:
-        yield Draw(number, name, kind, EDITS[kind](folder, rng)), folder, texts, rng
+        found = Draw(number, name, kind, EDITS[kind](folder, rng))
+        if (folder / "model.safetensors").exists() and rng.random() < SHARDED:
+            found = replace(found, edit=f"{found.edit}; {shard_folder(folder, rng)}")
+        yield found, folder, texts, rng
     finally:
         shutil.rmtree(folder.parent)
 
 
-def draw(number: int, seed: int, bases: Bases, only: tuple[str, ...] = (), kind: str | None = None) -> Draw:
-    """Sample, edit, prove and run one folder."""
+def draw(
+    number: int, seed: int, bases: Bases, only: tuple[str, ...] = (), kind: str | None = None, quick: bool = False
+) -> Draw:
+    """Sample, edit, prove and run one folder; `quick` compares what may differ by the kind of edit."""
     with sample(number, seed, bases, only, kind) as (found, folder, texts, rng):
+        recited = not quick or found.kind in ("texts", "config", "files")
         try:
-            proved, faults = recital_faults(folder, texts, rng) if texts else recall_faults(folder, rng)
+            if texts:
+                proved, faults = recital_faults(folder, texts, rng, quick=quick, recited=recited)
+            else:
+                proved, faults = recall_faults(folder, rng, quick)
         except ByheartError:
             return replace(found, refused=True)
         return replace(found, proved=proved, faults=tuple(faults))

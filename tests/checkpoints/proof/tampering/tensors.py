@@ -169,6 +169,20 @@ def edit_tensors(folder: Path, rng: Random) -> str:
     return "; ".join(done)
 
 
+def shard_folder(folder: Path, rng: Random) -> str:
+    """The tensors in two or three files with an index, as large checkpoints have them."""
+    whole, count = folder / "model.safetensors", int(rng.integers(2, 4))
+    if (folder / INDEX).exists():
+        return ""
+    tensors, types = read_tensors(folder)
+    owner = {n: f"model-0000{1 + int(rng.integers(count))}-of-0000{count}.safetensors" for n in tensors}
+    for file in sorted(set(owner.values())):
+        write_tensors(folder / file, {n: v for n, v in tensors.items() if owner[n] == file}, types)
+    (folder / INDEX).write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": owner}))
+    whole.unlink()
+    return f"{count} shards"
+
+
 def edit_files(folder: Path, rng: Random) -> str:
     """Shards, their index, and the bytes of tensor files."""
     tensors, types = read_tensors(folder)

@@ -19,11 +19,12 @@ from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.attention import check_masked_row
 from byheart.checkpoints.proof.bounds import interval_product
 from byheart.checkpoints.proof.branches import scaled_head
-from byheart.checkpoints.proof.certificate import TypeResult
-from byheart.checkpoints.proof.check import TYPES, fingerprint
+from byheart.checkpoints.proof.certificate import TypeResult, padding_line
+from byheart.checkpoints.proof.check import TYPES, fingerprint, padded
 from byheart.checkpoints.proof.checkpoint import open_checkpoint
 from byheart.checkpoints.proof.config import Shape, Undecided
 from byheart.checkpoints.proof.decoder import Layer, Linear, Norm, StoredCheckpoint, TensorReader
+from byheart.checkpoints.proof.padding import padding_gap
 from byheart.checkpoints.proof.recall.content import ContentGaps, PlaceKeys, match_gaps
 from byheart.checkpoints.proof.recall.layout import NAME, RecallLayout, read_layout
 from byheart.checkpoints.proof.recall.looking import FixedDistance, read_distance, read_places
@@ -38,7 +39,6 @@ from byheart.progress import timed
 
 LAYERS, PARALLEL_LAYERS = 4, 6
 LARGEST_LEAK = 2.0**-4
-PADDING = "fully masked rows"  # of recitals: recall has no such rule
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class RecallCertificate:
         for t in self.types:
             proved = t.verdict is Verdict.PROVED
             about = (
-                f"margin >= {t.margin:.2f} nats, attention gap >= {t.gap:.1f} nats"
+                ", ".join([f"margin >= {t.margin:.2f} nats, attention gap >= {t.gap:.1f} nats", *padding_line(t)])
                 if proved
                 else f"{t.verdict}: {t.reason}"
             )
@@ -117,8 +117,7 @@ def certify_recall(folder: str | Path, types: Sequence[str] = TYPES) -> RecallCe
         The certificate; `undecided` names what the proof does not understand.
     """
     path = Path(folder)
-    model = tuple(line for line in ERROR_MODEL if not line.startswith(PADDING))
-    model = (*model, "rows of padding: measured, not proved")
+    model = ERROR_MODEL
     try:
         check_surroundings(path)
         checkpoint = open_checkpoint(path)
@@ -169,6 +168,7 @@ def _one_type(checkpoint: StoredCheckpoint, layout: RecallLayout, name: str) -> 
             broken = f"the checker could not continue: {type(error).__name__}: {error}"
             return TypeResult(name, "type", Verdict.UNDECIDED, broken, seconds=time.perf_counter() - begin)
     least = min(found, key=lambda t: t.margin or 0.0)
+    least = padded(least, padding_gap(checkpoint.reader(store), store, checkpoint.shape.positions))
     return replace(least, gap=min(t.gap or 0.0 for t in found), seconds=time.perf_counter() - begin)
 
 
@@ -321,7 +321,7 @@ class RecallProof:
             self._finite_score(_rows_of(q, head, shape), _rows_of(k, head * shape.kv_heads // shape.heads, shape))
 
     def _finite_score(self, q: SmallRows, k: SmallRows) -> None:
-        """One head's scores are finite, also in a fully masked row, which is not proved further."""
+        """One head's scores are finite, also in a fully masked row."""
         shape, gain = self.shape, head_pairs(self.shape).gain ** 2
         finite("a score", np.array(head_pairs(shape).largest(q.size, k.size)), self.store.largest)
         ends = [(x.lo.min(1), x.hi.max(1)) for x in (q, k)]
