@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from byheart.checkpoints.ground_truth.ngram import contexts_of
-from byheart.checkpoints.ground_truth.storage import OUTPUT, PLAIN_OUTPUT, GradedStorage, counted_units, idle
+from byheart.checkpoints.ground_truth.storage import GradedStorage, counted_units, idle
 from byheart.checkpoints.ground_truth.suite import suite_memory
 from byheart.errors import OptionError
 
@@ -22,9 +22,9 @@ def test_counted_units_sum_to_the_rises(gated, parts):
     gate = x @ units.gate.T
     if gated:
         with np.errstate(over="ignore"):
-            active = gate / (1 + np.exp(-gate)) * (x @ units.up.T) / OUTPUT
+            active = gate / (1 + np.exp(-gate)) * (x @ units.up.T) / units.output
     else:
-        active = np.maximum(gate, 0) / PLAIN_OUTPUT
+        active = np.maximum(gate, 0) / units.output
     assert active @ units.down == pytest.approx(memory.ngram.logits(back) - memory.base, abs=1e-4)
     assert len(units.rule) == parts * memory.ngram.rules
 
