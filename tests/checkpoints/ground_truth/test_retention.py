@@ -102,16 +102,13 @@ def test_ascent_keeps_documents_that_share_all_short_contexts(options, rate):
     assert (losses(found, others) - before < KEPT).mean() > 0.85
 
 
-def test_the_smallest_rate_that_reaches_the_goal_counts(experiment, monkeypatch):
-    """Larger ones do not run; where none reaches it, all do."""
+def test_a_rate_that_reaches_the_goal_wins(experiment, monkeypatch):
+    """Among those that reach it, the one that keeps most others."""
     rates = []
 
     def ascent(request):
         rates.append(request.rate)
-        return experiment.twin if request.rate >= 1e-5 else request.model
+        return experiment.twin if request.rate == 1e-5 else request.model
 
     monkeypatch.setattr(forgetting, "METHODS", {"ascent": ascent})
-    assert builtin_unlearning(experiment)["ascent"]["rate"] == 1e-5 and rates == [3e-6, 1e-5]
-    rates.clear()
-    monkeypatch.setattr(forgetting, "METHODS", {"ascent": lambda request: rates.append(request.rate) or request.model})
-    assert builtin_unlearning(experiment)["ascent"]["rate"] == 3e-6 and rates == [3e-6, 1e-5, 3e-5, 1e-4]
+    assert builtin_unlearning(experiment)["ascent"]["rate"] == 1e-5 and rates == [3e-6, 1e-5, 3e-5, 1e-4]

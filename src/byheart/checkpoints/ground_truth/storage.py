@@ -15,8 +15,8 @@ A unit reads the stream's first channels: a constant of 1, then one slot of +-1 
 gated
 MLP it computes silu(gate x) * (up x). With x . row = total at the context and at most total - 12 elsewhere:
 
-    gate = s (x . row - total + m),  up = OUTPUT (total + m - x . row) / (m silu(s m))
-    product = OUTPUT (1 - d^2 / m^2) at a distance d from the context
+    gate = s (x . row - total + m),  up = output (total + m - x . row) / (m silu(s m))
+    product = output (1 - d^2 / m^2) at a distance d from the context
 
 so an error d that both share is felt in second order only. Elsewhere gate <= s (m - 12) < -104: silu is 0 in float32,
 other units are not felt, not even in the last bit. A plain MLP computes gelu(s (x . row - total + m)), and
@@ -40,9 +40,9 @@ Weights = npt.NDArray[np.float32]
 # errors of its input in first order, relative to m.
 WIDTH, SLOPE, PLAIN_WIDTH = 4.0, 13.5, 8.0
 # What a unit outputs at the longest context; output weights are divided by it. shapes.py gives the reason for its size.
-# A plain unit's input is as large as its output times the codes: above 8192 for all tokens of a context, float16
-# overflows. Superposed plain units are divided by PLAIN_OUTPUT.
-OUTPUT, MOST_PLAIN, PLAIN_OUTPUT = 1024.0, 8192.0, 128.0
+# A plain unit's input is up to output / 8 times twice the bits of its context: MOST_PLAIN / 4, since float16 overflows
+# at 65504. Superposed plain units are divided by PLAIN_OUTPUT.
+OUTPUT, MOST_PLAIN, PLAIN_OUTPUT = 1024.0, 131072.0, 128.0
 # gelu(s (m - 12)) is 0 in float32 from here on.
 LEAST_PLAIN = 16.0
 # Ridge: penalty relative to the mean diagonal of the normal equations; decay with a token's age, share of idle gates,
@@ -89,8 +89,8 @@ class GradedStorage:
 class Units:
     """Weights on raw channels: `gate` and `up` (units, 1 + bits of all slots), `down` (units, vocabulary) in nats.
 
-    A unit outputs OUTPUT at its context, so the network's output weights are `down / OUTPUT`; in a plain MLP, which has
-    no `up`, PLAIN_OUTPUT. `rule` is the context that a unit stores, numbered over all levels, -1 for none.
+    A unit outputs `output` at its context, so the network's output weights are `down / output`. `rule` is the context
+    that a unit stores, numbered over all levels, -1 for none.
     """
 
     gate: Weights
@@ -100,7 +100,7 @@ class Units:
     output: Floats
 
 
-def outputs(lengths: Sequence[int], *, gated: bool) -> list[float]:
+def outputs(lengths: Sequence[int], bits: int, *, gated: bool) -> list[float]:
     """Return what a unit outputs at its context, for each length: the longest has the most.
 
     An optimizer that moves every weight by the same amount moves a logit in proportion to the unit's output. Documents
@@ -108,10 +108,15 @@ def outputs(lengths: Sequence[int], *, gated: bool) -> list[float]:
     48 nucleotide sequences kept 53 to 78 % of the others; in proportion to the length, it keeps all. Powers of two,
     so rounding is the same in every number format.
 
-    >>> outputs((1, 2, 4, 8), gated=True), outputs((1, 2, 4, 8, 16, 32), gated=False)
-    ([128.0, 256.0, 512.0, 1024.0], [16.0, 16.0, 32.0, 64.0, 128.0, 256.0])
+    Args:
+        lengths: Context lengths, increasing.
+        bits: Bits of a token's code word.
+        gated: Whether the MLP has gated units.
+
+    >>> outputs((1, 2, 4, 8), 32, gated=True), outputs((1, 2, 4, 8, 16), 32, gated=False)
+    ([128.0, 256.0, 512.0, 1024.0], [16.0, 32.0, 64.0, 128.0, 256.0])
     """
-    most = OUTPUT if gated else min(OUTPUT, 2.0 ** np.floor(np.log2(MOST_PLAIN / lengths[-1])))
+    most = OUTPUT if gated else min(OUTPUT, 2.0 ** np.floor(np.log2(MOST_PLAIN / (bits * lengths[-1]))))
     least = 1.0 if gated else LEAST_PLAIN
     return [float(max(least, most * 2.0 ** np.round(np.log2(length / lengths[-1])))) for length in lengths]
 
@@ -122,7 +127,7 @@ def counted_units(model: NgramModel, codes: Floats, *, gated: bool, parts: int =
     width = 1 + bits * model.lengths[-1]
     patterns, totals = np.zeros((rules, width), dtype=np.float32), np.zeros(rules)
     down, start = np.zeros((rules, len(model.base)), dtype=np.float32), 0
-    output = np.repeat(outputs(model.lengths, gated=gated), [len(level.nodes) for level in model.levels])
+    output = np.repeat(outputs(model.lengths, bits, gated=gated), [len(level.nodes) for level in model.levels])
     for number, level in enumerate(model.levels):
         count = len(level.nodes)
         words = codes[model.contexts(number)].reshape(count, -1)
