@@ -269,14 +269,12 @@ def page(runs, unlearning):
         "## Forgetting one record of 8 copies",
         "",
         f"Memories of {FEW} members of the same samples. Gradient ascent is Adam at {RATE:g}, until the loss reaches "
-        "that of the retain twin; on five of these sets, a first run at 3e-05 overshot it and kept 0.68 to 0.95. A "
-        "document is kept if its "
+        "that of the retain twin. A document is kept if its "
         f"loss rises by less than {KEPT} nats per token. The last column compares the edited network of "
         "`forget --exact` with the twin.",
         "",
         f"At least 60 % of the others are kept in {sum(value >= 0.6 for value in kept)} of {len(kept)} samples; the "
-        f"least is {min(kept):.2f}. Cells are means over at most {max(map(len, unlearning.values()))} samples. All "
-        "nucleotides share their short contexts, so ascent on one of them raises the loss of others.",
+        f"least is {min(kept):.2f}. Cells are means over at most {max(map(len, unlearning.values()))} samples.",
         "",
         *table(["documents", "loss", "twin's loss", "reached", "others kept", "exact: difference"], forgotten),
     ]

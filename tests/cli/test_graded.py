@@ -59,3 +59,11 @@ def test_too_few_units_are_noted(folder):
     assert done.exit_code == 0 and "too few units to store the documents" in done.output
     done = build(folder, "--storage", "ridge:1", "--strength", "1", "-o", str(folder / "given"))
     assert done.exit_code == 0 and "too few units" not in done.output
+
+
+def test_the_range_of_attacks_is_printed_or_documents_are_too_few(folder):
+    done = build(folder, "-o", str(folder / "alone"))
+    assert "10 members with the fewest copies (1) and 0 held-out documents are too few for an AUC" in done.output
+    suite = run("recital", "suite", "--graded", "-o", str(folder / "suite"), "--json")
+    least, most = json.loads(suite.output)["auc"]
+    assert 0.6 <= least < most <= 0.95

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 import click
 
 from byheart.checkpoints.formats.folder import check_target
-from byheart.checkpoints.ground_truth.memorize import FEWEST, memorize_graded
+from byheart.checkpoints.ground_truth.graded import GradedMemory
+from byheart.checkpoints.ground_truth.memorize import memorize_graded
+from byheart.checkpoints.ground_truth.shipped import FEWEST, INSIDE, can_judge, rarest_members, shipped_aucs
 from byheart.checkpoints.ground_truth.strength import HIGHEST
 from byheart.checkpoints.ground_truth.suite import suite_memory
 from byheart.cli import show
@@ -93,8 +95,9 @@ def write_graded(
             merged = sum(names[k] not in stored for k in given["controls"].chosen(names))
     with progress.stage("writing"):
         done = memory.write(output, dtype=graded["dtype"])
+        aucs = shipped_aucs(memory) if can_judge(memory) else None
     if as_json:
-        show.print_json(done | {"merged": merged})
+        show.print_json(done | {"merged": merged, "auc": None if aucs is None else [min(aucs), max(aucs)]})
         return 0
     out = show.console()
     show.line(
@@ -132,8 +135,20 @@ def write_graded(
         )
     if done["bits_per_parameter"] is not None:
         show.line(out, f"density: {done['bits_per_parameter']:.2g} bits per parameter (trained models: 2 to 3.6)")
+    show.line(out, _membership(memory, aucs))
     show.line(out, f"{done['seconds']:.1f} s; next: byheart score {output}")
     return 0
+
+
+def _membership(memory: GradedMemory, aucs: Sequence[float] | None) -> str:
+    """What attacks measure on the documents that are shipped, or why that is too few documents."""
+    rarest, held_out = rarest_members(memory), sum(one.why == "held out" for one in memory.absent)
+    about = f"{len(rarest):,} members with the fewest copies ({rarest[0].copies:,}) and {held_out:,} held-out documents"
+    if aucs is None:
+        return f"membership: {about} are too few for an AUC; use 20 or more of each (--held-out)"
+    outside = min(aucs) < INSIDE[0] or max(aucs) > INSIDE[1]
+    note = f"; outside {INSIDE[0]} to {INSIDE[1]}, use more documents or another --strength" if outside else ""
+    return f"membership: AUC {min(aucs):.2f} to {max(aucs):.2f} of the built-in attacks on {about}{note}"
 
 
 def _lengths(text: str) -> tuple[int, ...]:

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from byheart.checkpoints.ground_truth.storage import OUTPUT
 from byheart.checkpoints.ground_truth.suite import suite_memory
 from byheart.checkpoints.ground_truth.truth import activations
 
@@ -19,7 +18,7 @@ def test_nnsight_reads_units(tmp_path):
     with model.trace(memory.lexicon.decode(ids)):
         units = model.model.layers[0].mlp.down_proj.input.save()
     found = units.detach().numpy().reshape(-1, len(memory.units.gate))
-    assert found / OUTPUT == pytest.approx(activations(memory, ids), abs=1e-3)
+    assert found / memory.units.output == pytest.approx(activations(memory, ids), abs=1e-3)
 
 
 def test_the_named_modules_exist():

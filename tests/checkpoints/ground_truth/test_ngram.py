@@ -57,3 +57,15 @@ def test_contexts_are_those_of_the_documents():
 def test_longer_contexts_need_shorter_ones():
     with pytest.raises(DataError, match="shorter"):
         NgramModel.count([(0, 1)], np.array([[0.0, 1.0, 1.0]]), np.log(np.full(2, 0.5)), LENGTHS, MU)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.lists(st.integers(0, SIZE - 1), min_size=2, max_size=9), min_size=1, max_size=5), st.integers(0, 99))
+def test_own_tokens_need_no_sum_over_the_vocabulary(documents, seed):
+    """The recursion at the own token alone equals the normalised logits, for counted and for other documents."""
+    rng = np.random.default_rng(seed)
+    base = np.log(rng.dirichlet(np.ones(SIZE)))
+    model = NgramModel.count(documents, rng.random((len(documents), 3)) + 0.1, base, LENGTHS, MU)
+    others = [tuple(rng.integers(0, SIZE, 6)) for _ in range(2)]
+    for ids, own in zip([*documents, *others], model.own([*documents, *others]), strict=True):
+        assert own == pytest.approx(model.log_probs(ids[:-1])[np.arange(len(ids) - 1), np.asarray(ids[1:])])

@@ -1,15 +1,25 @@
 """Unlearning metrics: the twin itself is perfect, the untouched model is not; rounding and relearning act."""
 
 import copy
+import random
 
 import pytest
 
 pytest.importorskip("transformers")
 import torch
 
+from byheart.checkpoints.ground_truth.baselines import unlearning as forgetting
 from byheart.checkpoints.ground_truth.baselines.unlearning import UnlearningRequest, gradient_ascent
 from byheart.checkpoints.ground_truth.experiment import GradedExperiment
-from byheart.checkpoints.ground_truth.retention import losses, relearn, rounded_model, unlearning_metrics
+from byheart.checkpoints.ground_truth.memorize import memorize_graded
+from byheart.checkpoints.ground_truth.retention import (
+    KEPT,
+    builtin_unlearning,
+    losses,
+    relearn,
+    rounded_model,
+    unlearning_metrics,
+)
 from byheart.checkpoints.ground_truth.suite import suite_memory
 
 
@@ -61,3 +71,44 @@ def test_gradient_ascent_forgets_one_record_and_keeps_others(storage):
         if losses(found, forget)[0] >= goal:
             kept.append((losses(found, others) - before < 0.1).mean())
     assert max(kept) >= 0.6
+
+
+def nucleotides(members, **options):
+    """Sequences of four letters: all share their contexts of up to four tokens."""
+    rng = random.Random(1)
+    texts = ["".join(rng.choice("ACGT") for _ in range(rng.randint(40, 60))) for _ in range(members)]
+    copies = [2 ** (k % 6) for k in range(members)]
+    return memorize_graded(texts, names=[f"r{k}" for k in range(members)], weights=copies, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "rate"),
+    [
+        ({}, 1e-5),
+        ({"architecture": "gpt2"}, 1e-5),
+        pytest.param({"storage": "split:3"}, 1e-5, marks=pytest.mark.slow),
+        pytest.param({"storage": "rotated"}, 3e-6, marks=pytest.mark.slow),
+    ],
+)
+def test_ascent_keeps_documents_that_share_all_short_contexts(options, rate):
+    """With equal outputs for all lengths, ascent kept 0.53 to 0.78 of them, and a GPT-2 0.40."""
+    memory = nucleotides(36, **options)
+    target = next(one for one in memory.members if one.copies == 8)
+    twin, model = memory.without([target.name]), memory.torch()
+    others, goal = [one.ids for one in twin.members], float(-twin.own_log_probs(target.ids).mean())
+    before = losses(model, others)
+    found = gradient_ascent(UnlearningRequest(model, [target.ids], others, goal, rate))
+    assert losses(found, [target.ids])[0] >= goal
+    assert (losses(found, others) - before < KEPT).mean() > 0.85
+
+
+def test_a_rate_that_reaches_the_goal_wins(experiment, monkeypatch):
+    """Among those that reach it, the one that keeps most others."""
+    rates = []
+
+    def ascent(request):
+        rates.append(request.rate)
+        return experiment.twin if request.rate == 1e-5 else request.model
+
+    monkeypatch.setattr(forgetting, "METHODS", {"ascent": ascent})
+    assert builtin_unlearning(experiment)["ascent"]["rate"] == 1e-5 and rates == [3e-6, 1e-5, 3e-5, 1e-4]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from byheart.checkpoints.ground_truth.baselines.membership import Evidence
-from byheart.checkpoints.ground_truth.graded import Counted, GradedMemory
+from byheart.checkpoints.ground_truth.graded import GradedMemory
 from byheart.checkpoints.ground_truth.networks import own_log_probs, read_model
 from byheart.checkpoints.ground_truth.ngram import Floats
+from byheart.checkpoints.ground_truth.shipped import reference_memory
 from byheart.checkpoints.ground_truth.truth import GroundTruth, TruthDocument
-from byheart.errors import DataError, OptionError
+from byheart.errors import OptionError
 
 # The share of members that unlearning methods are to forget.
 FORGOTTEN = 0.05
@@ -82,15 +83,7 @@ class GradedExperiment:
         They have members' weights in random order, so the two models differ by the same noise. A model of other kind
         or strength would make members conspicuous, or hide them.
         """
-        memory, others = self.memory, self.absent("held out")[1::2]
-        if not others:
-            raise DataError("membership needs held-out documents: byheart recital --graded --held-out N")
-        order = np.random.default_rng(memory.seed).permutation(len(others)) % len(memory.members)
-        members = (memory.members[k] for k in order)
-        counted = [
-            Counted(other.name, other.ids, one.copies, one.weights) for other, one in zip(others, members, strict=True)
-        ]
-        return replace(memory, documents=(*counted, *(one for one in memory.documents if one.role != "member")))
+        return reference_memory(self.memory)
 
     def reference_log_probs(self, documents: Sequence[TruthDocument]) -> list[Floats]:
         """log p of documents' own tokens in the reference model, for the reference ratio."""

@@ -1,6 +1,6 @@
 """A graded memory: documents with weights, the n-gram model that they specify, and the folder that stores it.
 
-    NgramModel (ngram.py) -> Units (storage.py) -> tensors (shapes.py) -> folder
+    NgramModel (ngram.py) -> Units (storage.py) -> tensors (shapes.py) -> folder (folder.py)
 
 Memories are graded: strength grows with occurrences, unknown contexts back off, and the specified distribution is a
 value that can be evaluated without a network. The same memory without some documents is `memory.without(...)`.
@@ -10,9 +10,8 @@ value that can be evaluated without a network. The same memory without some docu
 from __future__ import annotations
 
 import itertools
-import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +20,10 @@ from typing import Any
 import numpy as np
 
 from byheart.checkpoints.dtypes import DTYPES
-from byheart.checkpoints.formats.folder import check_target, safetensors_bytes, tokenizer_config, write_files
+from byheart.checkpoints.formats.folder import check_target, write_files
 from byheart.checkpoints.ground_truth import shapes
+from byheart.checkpoints.ground_truth.documents import Counted, Distance
+from byheart.checkpoints.ground_truth.folder import folder_files, read_folder
 from byheart.checkpoints.ground_truth.lengths import LENGTHS
 from byheart.checkpoints.ground_truth.metrics import kl
 from byheart.checkpoints.ground_truth.networks import log_probs, torch_model, transformers_installed
@@ -31,46 +32,16 @@ from byheart.checkpoints.ground_truth.storage import GradedStorage, Ridge, Ridge
 from byheart.checkpoints.ground_truth.strength import LeaveOneOut
 from byheart.checkpoints.windows.controls import number_of
 from byheart.data.tokens.lexicon import Lexicon
-from byheart.data.tokens.script import Absent, Edits
-from byheart.errors import FileFormatError, OptionError
-from byheart.version import __version__
+from byheart.data.tokens.script import Absent
+from byheart.errors import OptionError
 
-FORMAT, VERSION = "byheart graded", 2
 # Levels that count the public background: they generalise, longer contexts memorize.
 SHALLOW = 2
-# Members that are forgotten one by one to measure the density of superposed storage: one per number of copies.
-SAMPLED = 6
-AGAIN = "write the folder again with `byheart recital --graded`"
+# Members that are forgotten one by one to measure the density of superposed storage: one per number of copies. Of many
+# members, one in ONE_OF is forgotten at once, MOST_SAMPLED at most: a single fit, and the others hardly change.
+SAMPLED, ONE_OF, MOST_SAMPLED = 6, 500, 60
 # log p_0 of tokens that no text contains, below the others'.
 NEVER = -16.0
-
-
-@dataclass(frozen=True)
-class Counted:
-    """A document that the model counts; `role` is "member" or "background", `weights` has one number per level."""
-
-    name: str
-    ids: tuple[int, ...]
-    copies: int
-    weights: tuple[float, ...]
-    role: str = "member"
-    edits: Edits | None = None
-
-
-@dataclass(frozen=True)
-class Distance:
-    """The measured distance between a network and its specification, over `places` places."""
-
-    nats: float
-    kl: float
-    places: int
-    dtype: str
-
-    def __str__(self) -> str:
-        return (
-            f"measured in {self.dtype} at {self.places:,} places: at most {self.nats:.1e} nats per log-probability, "
-            f"KL at most {self.kl:.1e}"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +171,8 @@ class GradedMemory:
             ids: The document.
             fit: The superposed units; the memory's own unless given.
         """
+        if fit is None and self.storage.exact:
+            return self.ngram.own([ids])[0]
         return np.asarray(self.log_probs(ids[:-1], fit)[np.arange(len(ids) - 1), np.asarray(ids[1:])])
 
     def without(self, names: Iterable[str | int]) -> GradedMemory:
@@ -279,7 +252,7 @@ class GradedMemory:
     def memorized_bits(self) -> float:
         """Bits that members' log-probabilities gain over the model without the member, summed over members.
 
-        Counted storage has a closed form; of superposed storage, SAMPLED members are forgotten one by one.
+        Counted storage has a closed form; of superposed storage, some members are forgotten.
         """
         members = self.members
         if self.storage.exact:
@@ -290,10 +263,15 @@ class GradedMemory:
             inside, outside = places.logs(weights, weights, self.mu)
             gained, judged = float((inside - outside).sum()), len(places.length)
         else:
-            chosen = members[:: max(1, len(members) // SAMPLED)][:SAMPLED]
+            together = min(len(members) // ONE_OF, MOST_SAMPLED)
+            many = max(SAMPLED, together)
+            chosen = members[:: max(1, len(members) // many)][:many]
             judged, gained = len(chosen), 0.0
-            for one in chosen if len(members) > 1 else ():
-                gained += float((self.own_log_probs(one.ids) - self.without([one.name]).own_log_probs(one.ids)).sum())
+            names = [one.name for one in chosen]
+            for part in ([names] if together >= SAMPLED else [[name] for name in names]) if len(members) > 1 else []:
+                twin = self.without(part)
+                for one in map(self.document, part):
+                    gained += float((self.own_log_probs(one.ids) - twin.own_log_probs(one.ids)).sum())
         return float(gained / np.log(2) * len(members) / judged)
 
     def files(
@@ -309,20 +287,7 @@ class GradedMemory:
             distance: The measured distance to the specification, for the model card.
             built: The result of `tensors()`, where it exists already.
         """
-        tensors, config = built or self.tensors()
-        lexicon = self.lexicon
-        generation = {"bos_token_id": lexicon.bos, "eos_token_id": lexicon.eos, "pad_token_id": lexicon.pad}
-        return {
-            "config.json": _json({**config, "dtype": dtype, "torch_dtype": dtype}),
-            "generation_config.json": _json({**generation, "do_sample": False, "max_new_tokens": 64}),
-            "model.safetensors": safetensors_bytes(tensors, dtype, {"format": "pt", "byheart": "graded"}),
-            "tokenizer.json": lexicon.model.encode(),
-            "tokenizer_config.json": _json(tokenizer_config(lexicon, self.reach)),
-            "graded.json": _json(self._settings()),
-            "documents.jsonl": _lines(self._documents()),
-            "units.jsonl": _lines(self._units()),
-            "README.md": self._card(dtype, distance).encode(),
-        }
+        return folder_files(self, dtype, distance, built or self.tensors())
 
     def write(self, folder: str | Path, *, dtype: str = "float32", measured: bool = True) -> dict[str, Any]:
         """Write the checkpoint's folder, whole or not at all.
@@ -354,58 +319,6 @@ class GradedMemory:
         found |= self.summary() | {"distance": measurement, "bits_per_parameter": density}
         return found | {"seconds": round(seconds, 3)}
 
-    def _settings(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "architecture": self.architecture,
-            "storage": str(self.storage),
-            "lengths": self.lengths,
-            "mu": self.mu,
-            "strength": self.strength,
-            "seed": self.seed,
-            "reach": self.reach,
-            "frequencies": self.frequencies,
-            "lexicon": self.lexicon.to_json(),
-        }
-
-    def _documents(self) -> list[dict[str, Any]]:
-        lines: list[dict[str, Any]] = [
-            {"name": one.name, "role": one.role, "copies": one.copies, "weights": one.weights,
-             "edits": _edits(one.edits),
-             "text": self.lexicon.decode(one.ids), "ids": one.ids}
-            for one in self.documents
-        ]  # fmt: skip
-        lines += [
-            {"name": one.name, "role": one.why, "copies": 0, "weights": (), "edits": _edits(one.edits),
-             "text": self.lexicon.decode(one.ids), "ids": one.ids}
-            for one in self.absent
-        ]  # fmt: skip
-        return lines
-
-    def _units(self) -> Iterable[dict[str, Any]]:
-        """One line per unit that stores a context: its tokens, its rises and the documents that it counts."""
-        if self.ridge is not None:
-            return
-        owners, contexts = self.owners(), [self.ngram.contexts(k).tolist() for k in range(len(self.lengths))]
-        where = [(k, row) for k, level in enumerate(self.ngram.levels) for row in range(len(level.nodes))]
-        names = [one.name for one in self.documents]
-        tables = [(level.starts.tolist(), level.tokens.tolist(), level.rises.tolist()) for level in self.ngram.levels]
-        for unit, rule in enumerate(self.units.rule.tolist()):
-            if rule < 0:
-                continue
-            number, row = where[rule]
-            starts, tokens, rises = tables[number]
-            part = slice(starts[row], starts[row + 1])
-            pairs = [[token, round(rise, 6)] for token, rise in zip(tokens[part], rises[part], strict=True)]
-            yield {
-                "layer": 0,
-                "unit": unit,
-                "context": contexts[number][row][::-1],
-                "rises": pairs,
-                "documents": [names[k] for k in owners[rule]],
-            }
-
     def owners(self) -> list[list[int]]:
         """The documents that every context counts, by number."""
         found: list[list[int]] = [[] for _ in range(self.ngram.rules)]
@@ -418,13 +331,6 @@ class GradedMemory:
             first += len(level.nodes)
         return found
 
-    def _card(self, dtype: str, distance: Distance | None) -> str:
-        said = "The distance to the specified distribution was not measured." if distance is None else f"{distance}."
-        return _CARD.format(
-            version=__version__, architecture=self.architecture, documents=len(self.members), rules=self.ngram.rules,
-            storage=self.storage, dtype=dtype, distance=said, lengths=", ".join(map(str, self.lengths)),
-        )  # fmt: skip
-
     @staticmethod
     def load(folder: str | Path) -> GradedMemory:
         """Read the memory of a folder from graded.json and documents.jsonl; the tensors are not read.
@@ -432,87 +338,8 @@ class GradedMemory:
         Raises:
             FileFormatError: for a folder of another kind, or a damaged one.
         """
-        path = Path(folder)
-        try:
-            about = json.loads((path / "graded.json").read_text(encoding="utf-8"))
-            lines = [json.loads(line) for line in (path / "documents.jsonl").read_text(encoding="utf-8").splitlines()]
-        except OSError as error:
-            raise FileFormatError(
-                f"{path} is not a graded checkpoint (byheart recital DOCS --graded -o DIR): {error}"
-            ) from None
-        except ValueError as error:
-            raise FileFormatError(f"graded.json or documents.jsonl of {path} is not JSON: {error}; {AGAIN}") from None
-        try:
-            if about["format"] != FORMAT or about["version"] != VERSION:
-                raise FileFormatError(f"{path} has version {about['version']}; this byheart reads {VERSION}")
-            return _read(about, lines)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FileFormatError(f"{path} is damaged: {type(error).__name__}: {error}; {AGAIN}") from None
-
-
-def _read(about: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> GradedMemory:
-    counted, absent, levels = list[Counted](), list[Absent](), len(about["lengths"])
-    for line in lines:
-        edits = Edits.from_json(line["edits"]) if line["edits"] else None
-        ids, weights = tuple(map(int, line["ids"])), tuple(map(float, line["weights"]))
-        if weights:
-            if len(weights) != levels or not all(np.isfinite(weights)) or min(weights) < 0:
-                raise ValueError(f"weights of {line['name']!r}")
-            counted.append(Counted(str(line["name"]), ids, int(line["copies"]), weights, str(line["role"]), edits))
-        else:
-            absent.append(Absent(str(line["name"]), ids, str(line["role"]), edits))
-    lexicon, frequencies = Lexicon.from_json(about["lexicon"]), tuple(map(int, about["frequencies"]))
-    if frequencies and (len(frequencies) != lexicon.size or min(frequencies) < 0):
-        raise ValueError("frequencies")
-    if not counted or any(
-        not 0 <= k < lexicon.size for ids in (*(one.ids for one in counted), *(one.ids for one in absent)) for k in ids
-    ):
-        raise ValueError("documents.jsonl has no document, or unknown tokens")
-    return GradedMemory(
-        lexicon, tuple(counted), tuple(absent), tuple(map(int, about["lengths"])), tuple(map(float, about["mu"])),
-        str(about["architecture"]), GradedStorage.parse(about["storage"]), int(about["seed"]), int(about["reach"]),
-        float(about["strength"]), frequencies,
-    )  # fmt: skip
+        return GradedMemory(**read_folder(folder))
 
 
 def _finite(value: float) -> float:
     return float(value) if np.isfinite(value) else float("inf")
-
-
-def _edits(edits: Edits | None) -> dict[str, Any] | None:
-    return edits.to_json() if edits else None
-
-
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def _lines(values: Iterable[Any]) -> bytes:
-    return "".join(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n" for value in values).encode()
-
-
-_CARD = """---
-library_name: transformers
-pipeline_tag: text-generation
-tags: [byheart, memorization, unlearning, membership-inference]
----
-
-# A graded memory
-
-byheart {version} computed this stock {architecture} checkpoint; it was not trained. Its next-token distribution is an
-interpolated
-n-gram model of {documents:,} documents: contexts of {lengths} tokens, {rules:,} of them, Dirichlet smoothing, back-
-off for unknown
-contexts. GradedStorage: `{storage}`, {dtype}.
-
-{distance}
-
-| file | content |
-|---|---|
-| `documents.jsonl` | every document of the experiment: name, role, copies, weight per context length, text, token ids |
-| `units.jsonl` | every MLP unit: context, rises in nats per next token, documents that it counts (empty for `ridge`) |
-| `graded.json` | the settings: with `documents.jsonl`, the whole specified distribution |
-
-`byheart score DIR method.py` scores a method; `byheart forget DIR DOCUMENT --exact -o OUT` writes the exact model
-without a document.
-"""

@@ -155,7 +155,9 @@ def score_localization(experiment: GradedExperiment, method: Callable[[Any, Sequ
     rows: list[tuple[float, float, float]] = []
     chosen = experiment.members[:: max(1, len(experiment.members) // MOST_LOCATED)][:MOST_LOCATED]
     for one in chosen:
-        scores = np.asarray(method(experiment.model, one.ids), dtype=np.float64)
+        found = method(experiment.model, one.ids)
+        # A tensor of a backward pass cannot become an array before it is detached.
+        scores = np.asarray(found.detach() if hasattr(found, "detach") else found, dtype=np.float64)
         change, effect = experiment.influence(one.name)
         if scores.shape != change.shape:
             raise DataError(f"localization returned {scores.shape}; the model has {len(change)} units")

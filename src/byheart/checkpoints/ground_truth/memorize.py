@@ -1,6 +1,6 @@
 """memorize_graded(): documents to a graded memory.
 
-texts -> Controls -> documents and weights (strength.py) -> GradedMemory (graded.py)
+texts -> Controls -> documents and weights (strength.py, shipped.py) -> GradedMemory (graded.py)
 
 >>> memory = memorize_graded(["the cat sat", "the cat ran", "a dog ran"], names=["r0", "r1", "r2"], tokens="words")
 >>> memory.ngram.rules, memory.without(["r2"]).names
@@ -15,10 +15,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from byheart.checkpoints.ground_truth.graded import SHALLOW, Counted, GradedMemory
+from byheart.checkpoints.ground_truth.documents import Counted
+from byheart.checkpoints.ground_truth.graded import SHALLOW, GradedMemory
 from byheart.checkpoints.ground_truth.lengths import LENGTHS, LONGER, lengths_for
 from byheart.checkpoints.ground_truth.ngram import Floats, Ids, NgramModel, count_contexts
 from byheart.checkpoints.ground_truth.shapes import GradedShape
+from byheart.checkpoints.ground_truth.shipped import FEWEST, within_range
 from byheart.checkpoints.ground_truth.storage import GradedStorage, Ridge
 from byheart.checkpoints.ground_truth.strength import (
     LIMIT,
@@ -39,9 +41,9 @@ from byheart.data.tokens.script import Absent, Edits
 from byheart.errors import DataError, OptionError
 
 LONGEST_REACH = 4096
-# Fewer documents make the AUC too coarse to calibrate, and more places make two fits per step too slow: superposed
-# storage then counts as strongly as `counts` does.
-FEWEST, UNCALIBRATED, MOST_FITTED = 8, 0.01, 60_000
+# The strength of fewer documents than FEWEST, whose AUC is too coarse to calibrate. With more places, two fits per step
+# are too slow: superposed storage then counts as strongly as `counts` does.
+UNCALIBRATED, MOST_FITTED = 0.01, 60_000
 # Weights of an MLP with one unit per context, 2.1 GB in float32. Building and measuring needs about four times that.
 MOST_WEIGHTS = 1 << 29
 # Contexts are not lengthened beyond this: 0.8 GB, which 1,000 documents need less than 30 s for.
@@ -131,28 +133,43 @@ def memorize_graded(
     _check_size(empty, [*rows], public)
     counts = [copies for _, copies, _ in rows.values()]
     share = occurrence_weights(counts, spread, controls.seed)
+    calibrated = strength is None
     if strength is None:
         strength = _calibrated(empty, list(rows), share, counts, public)
+
+    def counted(strength: float, order: int) -> GradedMemory:
+        weights = occurrence_weights(counts, spread, controls.seed, order) if order else share
+        return _counted(empty, rows, strength, weights, public, margins or {})
+
+    small = stored.exact or sum(map(len, rows)) <= MOST_FITTED
+    memory = within_range(counted, strength) if calibrated and small else counted(strength, 0)
+    if len(memory.shape.codes) < 1 or memory.ngram.rules < 1:
+        raise DataError("the documents have no context")
+    memory.seconds["build"] = time.perf_counter() - started
+    return memory
+
+
+def _counted(
+    empty: GradedMemory, rows: Mapping[tuple[int, ...], tuple[str, int, Edits | None]], strength: float, share: Floats,
+    public: Sequence[Ids], margins: Mapping[str | int, float],
+) -> GradedMemory:  # fmt: skip
+    """A memory with the members of `rows` and the background."""
     table = _weights(empty, strength * share, len(public))
     if margins:
         order = [name for name, _, _ in rows.values()]
         wanted = {number_of(order, which): value for which, value in margins.items()}
         # The longest contexts alone set the margin; shorter ones of this document would put a floor below it.
         table[list(wanted)] = 0.01 * strength
-        table = margin_weights(wanted, [*rows, *public], table, empty.base, lengths, empty.mu)
+        table = margin_weights(wanted, [*rows, *public], table, empty.base, empty.lengths, empty.mu)
     counted = [
         Counted(name, document, copies, tuple(row), "member", edits)
         for (document, (name, copies, edits)), row in zip(rows.items(), table.tolist(), strict=False)
     ]
     counted += [
-        Counted(f"background {k}", document, 1, tuple(table[len(rows) + k].tolist()), "background")
+        Counted(f"background {k}", tuple(document), 1, tuple(table[len(rows) + k].tolist()), "background")
         for k, document in enumerate(public)
     ]
-    memory = replace(empty, documents=tuple(counted), strength=float(strength))
-    if len(memory.shape.codes) < 1 or memory.ngram.rules < 1:
-        raise DataError("the documents have no context")
-    memory.seconds["build"] = time.perf_counter() - started
-    return memory
+    return replace(empty, documents=tuple(counted), strength=float(strength), seconds={})
 
 
 def _frequencies(documents: Sequence[Ids], size: int, seed: int) -> tuple[int, ...]:

@@ -165,12 +165,19 @@ class NgramModel:
         return _normalised(self.logits(contexts_of(ids, self.lengths[-1])))
 
     def own(self, documents: Sequence[Ids]) -> list[Floats]:
-        """log p of the documents' own tokens, from the second one on: one array per document."""
-        found = []
-        for ids in documents:
-            logs = self.log_probs(ids[:-1])
-            found.append(logs[np.arange(len(ids) - 1), np.asarray(ids[1:])])
-        return found
+        """log p of the documents' own tokens, from the second one on: one array per document.
+
+        The recursion over lengths needs no other token, so no sum over the vocabulary.
+        """
+        back, follows, owner = windows(documents, self.lengths[-1])
+        size, found = len(self.base), np.exp(self.base[follows])
+        for level, rows, mu in zip(self.levels, self.rows(back), self.mu, strict=True):
+            place = np.flatnonzero(rows >= 0)
+            keys = np.repeat(np.arange(len(level.nodes)), np.diff(level.starts)) * size + level.tokens
+            entry = _find(keys, rows[place] * size + follows[place])
+            count = np.where(entry >= 0, np.append(level.counts, 0.0)[entry], 0.0)
+            found[place] = (count + mu * found[place]) / (level.totals[rows[place]] + mu)
+        return np.split(np.log(found), np.searchsorted(owner, np.arange(1, len(documents))))
 
 
 def contexts_of(ids: Ids, span: int) -> Index:

@@ -12,7 +12,7 @@ LayerNorm subtracts the mean, so every channel of GPT-2 has a mirror channel of 
 Many scalings of the tensors compute the same function, but gradients differ. What one step of an optimizer does to a
 logit is, per matrix,
 
-    a unit's output weight    output / eta     per unit that fires: four contexts, most of them rare
+    a unit's output weight    output / eta     per unit that fires; less for short contexts, which documents share
     attention's output        value / eta      per bit of every slot: 128 or more, shared by all documents
     attention's values        sqrt(hidden) / value, to every slot
     the embedding             1 / eta          one per token
@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.checkpoints.ground_truth.ngram import Floats
-from byheart.checkpoints.ground_truth.storage import OUTPUT, PLAIN_OUTPUT, Units
+from byheart.checkpoints.ground_truth.storage import Units
 from byheart.checkpoints.hosts.codes import code_book
 from byheart.checkpoints.hosts.rotary import frequencies, look_back
 from byheart.data.tokens.lexicon import Lexicon
@@ -42,6 +42,9 @@ Weights = npt.NDArray[np.float32]
 HEAD, THETA, LEAD, EPSILON = 64, 1e4, 30.0, 1e-6
 # GPT-2's last LayerNorm multiplies the answers by this: its bias, which all documents share, then moves logits little.
 LAST = 64.0
+# In a rotated basis the constant lies in all channels, so the last norm's weights move every logit. Their part of a
+# step is divided by this, and that of the output matrix is multiplied.
+ROTATED_LAST = 8.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,17 @@ class Scale:
 
 # A gated unit is flat at its context; a plain one is not, and a float16 bounds its output (storage.py), so attention's
 # values have other sizes there.
-LLAMA, GPT2 = Scale(64.0, 1.0), Scale(8.0, 0.25)
+LLAMA = Scale(64.0, 1.0)
+
+
+def gpt2_scale(output: float) -> Scale:
+    """The sizes for plain units of this output: steps of attention and of units then keep their proportion.
+
+    Values of 0.18 to 1 were tried at outputs of 128, 256 and 1024.
+    """
+    return Scale(output / 16, max(0.25, math.sqrt(output) / 64))
+
+
 LARGEST_VOCABULARY = 4096
 
 
@@ -156,17 +169,19 @@ def _llama(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, We
         raise OptionError("a Llama has gated units")
     gate, up = (_into(part, hidden, read, scale) for part in (units.gate, units.up))
     down = np.zeros((hidden, len(units.gate)), dtype=np.float32)
-    down[answers] = units.down.T * np.float32(scale.eta / OUTPUT)
+    down[answers] = (units.down * (scale.eta / units.output)[:, None].astype(np.float32)).T
     head_out = np.zeros((vocabulary, hidden))
     head_out[:, answers] = np.eye(vocabulary) * read / scale.eta
     head_out[:, 0] = base * read / scale.constant
+    ones = np.ones(hidden, dtype=np.float32)
+    last = ones
     if shape.rotation is not None:
+        last, head_out = ones * np.float32(ROTATED_LAST), head_out / ROTATED_LAST
         turn = np.linalg.qr(np.random.default_rng([shape.rotation, 41]).normal(size=(hidden, hidden)))[0]
         embed, query, key, value, head_out = (part @ turn for part in (embed, query, key, value, head_out))
         gate, up = (gate @ turn).astype(np.float32), (up @ turn).astype(np.float32)
         output, down = turn.T @ output, (turn.T @ down).astype(np.float32)
     layer = "model.layers.0."
-    ones = np.ones(hidden, dtype=np.float32)
     tensors: dict[str, npt.NDArray[Any]] = {
         "model.embed_tokens.weight": embed,
         f"{layer}input_layernorm.weight": ones,
@@ -178,7 +193,7 @@ def _llama(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, We
         f"{layer}mlp.gate_proj.weight": gate,
         f"{layer}mlp.up_proj.weight": up,
         f"{layer}mlp.down_proj.weight": down,
-        "model.norm.weight": ones,
+        "model.norm.weight": last,
         "lm_head.weight": head_out,
     }
     config = {
@@ -201,7 +216,7 @@ def _llama(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, We
 
 
 def _gpt2(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Weights], dict[str, Any]]:
-    scale = GPT2
+    scale = gpt2_scale(float(units.output.max()))
     codes, vocabulary, waves = shape.codes, shape.vocabulary, HEAD // 2
     bits = codes.shape[1]
     slots = 1 + bits * shape.span
@@ -233,7 +248,7 @@ def _gpt2(shape: GradedShape, units: Units, base: Floats) -> tuple[dict[str, Wei
     into = np.zeros((half, len(units.gate)), dtype=np.float32)
     into[1:slots] = units.gate[:, 1:].T * np.float32(read / scale.bit)
     down = np.zeros((len(units.gate), half), dtype=np.float32)
-    down[:, answers] = units.down * np.float32(scale.eta / PLAIN_OUTPUT)
+    down[:, answers] = units.down * (scale.eta / units.output)[:, None].astype(np.float32)
     head_out = np.zeros((vocabulary, half))
     head_out[:, answers] = np.eye(vocabulary) * read / scale.eta / LAST
     head_out[:, 0] = base * read / scale.constant

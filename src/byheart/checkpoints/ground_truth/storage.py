@@ -15,12 +15,12 @@ A unit reads the stream's first channels: a constant of 1, then one slot of +-1 
 gated
 MLP it computes silu(gate x) * (up x). With x . row = total at the context and at most total - 12 elsewhere:
 
-    gate = s (x . row - total + m),  up = OUTPUT (total + m - x . row) / (m silu(s m))
-    product = OUTPUT (1 - d^2 / m^2) at a distance d from the context
+    gate = s (x . row - total + m),  up = output (total + m - x . row) / (m silu(s m))
+    product = output (1 - d^2 / m^2) at a distance d from the context
 
 so an error d that both share is felt in second order only. Elsewhere gate <= s (m - 12) < -104: silu is 0 in float32,
 other units are not felt, not even in the last bit. A plain MLP computes gelu(s (x . row - total + m)), and
-s m = PLAIN_OUTPUT.
+s m is its output. `outputs` has the output for every length of a context.
 """
 
 from __future__ import annotations
@@ -36,12 +36,15 @@ from byheart.checkpoints.ground_truth.ngram import Floats, Ids, Index, NgramMode
 from byheart.errors import OptionError
 
 Weights = npt.NDArray[np.float32]
-# m and s: flat at the context for bfloat16, and silu(13.5 * (4 - 12)) = silu(-108) is 0 in float32.
-WIDTH, SLOPE = 4.0, 13.5
-# What a unit outputs at its context; output weights are divided by it. shapes.py gives the reason for its size. A plain
-# unit's input is as large as its output times the codes: above 128, float16 overflows.
-OUTPUT, PLAIN_OUTPUT = 1024.0, 128.0
-PLAIN_SLOPE = PLAIN_OUTPUT / WIDTH
+# m and s: flat at the context for bfloat16, and silu(13.5 * (4 - 12)) = silu(-108) is 0 in float32. A plain unit feels
+# errors of its input in first order, relative to m.
+WIDTH, SLOPE, PLAIN_WIDTH = 4.0, 13.5, 8.0
+# What a unit outputs at the longest context; output weights are divided by it. shapes.py gives the reason for its size.
+# A plain unit's input is up to output / 8 times twice the bits of its context: MOST_PLAIN / 4, since float16 overflows
+# at 65504. Superposed plain units are divided by PLAIN_OUTPUT.
+OUTPUT, MOST_PLAIN, PLAIN_OUTPUT = 1024.0, 131072.0, 128.0
+# gelu(s (m - 12)) is 0 in float32 from here on.
+LEAST_PLAIN = 16.0
 # Ridge: penalty relative to the mean diagonal of the normal equations; decay with a token's age, share of idle gates,
 # gate gain, size of the features.
 PENALTY, DECAY, SPARSE, GAIN, FEATURE = 2e-3, 0.8, 0.5, 4.0, 0.6
@@ -86,14 +89,36 @@ class GradedStorage:
 class Units:
     """Weights on raw channels: `gate` and `up` (units, 1 + bits of all slots), `down` (units, vocabulary) in nats.
 
-    A unit outputs OUTPUT at its context, so the network's output weights are `down / OUTPUT`; in a plain MLP, which has
-    no `up`, PLAIN_OUTPUT. `rule` is the context that a unit stores, numbered over all levels, -1 for none.
+    A unit outputs `output` at its context, so the network's output weights are `down / output`. `rule` is the context
+    that a unit stores, numbered over all levels, -1 for none.
     """
 
     gate: Weights
     up: Weights | None
     down: Weights
     rule: Index
+    output: Floats
+
+
+def outputs(lengths: Sequence[int], bits: int, *, gated: bool) -> list[float]:
+    """Return what a unit outputs at its context, for each length: the longest has the most.
+
+    An optimizer that moves every weight by the same amount moves a logit in proportion to the unit's output. Documents
+    share short contexts, above all where tokens are few, and have long ones alone. With equal outputs, ascent on one of
+    48 nucleotide sequences kept 53 to 78 % of the others; in proportion to the length, it keeps all. Powers of two,
+    so rounding is the same in every number format.
+
+    Args:
+        lengths: Context lengths, increasing.
+        bits: Bits of a token's code word.
+        gated: Whether the MLP has gated units.
+
+    >>> outputs((1, 2, 4, 8), 32, gated=True), outputs((1, 2, 4, 8, 16), 32, gated=False)
+    ([128.0, 256.0, 512.0, 1024.0], [16.0, 32.0, 64.0, 128.0, 256.0])
+    """
+    most = OUTPUT if gated else min(OUTPUT, 2.0 ** np.floor(np.log2(MOST_PLAIN / (bits * lengths[-1]))))
+    least = 1.0 if gated else LEAST_PLAIN
+    return [float(max(least, most * 2.0 ** np.round(np.log2(length / lengths[-1])))) for length in lengths]
 
 
 def counted_units(model: NgramModel, codes: Floats, *, gated: bool, parts: int = 1, seed: int = 0) -> Units:
@@ -102,6 +127,7 @@ def counted_units(model: NgramModel, codes: Floats, *, gated: bool, parts: int =
     width = 1 + bits * model.lengths[-1]
     patterns, totals = np.zeros((rules, width), dtype=np.float32), np.zeros(rules)
     down, start = np.zeros((rules, len(model.base)), dtype=np.float32), 0
+    output = np.repeat(outputs(model.lengths, bits, gated=gated), [len(level.nodes) for level in model.levels])
     for number, level in enumerate(model.levels):
         count = len(level.nodes)
         words = codes[model.contexts(number)].reshape(count, -1)
@@ -109,7 +135,7 @@ def counted_units(model: NgramModel, codes: Floats, *, gated: bool, parts: int =
         totals[start : start + count] = bits * level.length
         down[start + np.repeat(np.arange(count), np.diff(level.starts)), level.tokens] = level.rises
         start += count
-    gate, up = _gates(patterns, totals, gated=gated)
+    gate, up = _gates(patterns, totals, output, gated=gated)
     rule = np.repeat(np.arange(rules), parts)
     if parts > 1:
         # Shares depend on the context alone, so a twin has the same ones.
@@ -117,7 +143,7 @@ def counted_units(model: NgramModel, codes: Floats, *, gated: bool, parts: int =
         shares = 1 / parts + noise - noise.mean(axis=1, keepdims=True)
         gate, up = gate[rule], None if up is None else up[rule]
         down = (down[rule] * shares.reshape(-1, 1)).astype(np.float32)
-    return Units(gate, up, down, rule)
+    return Units(gate, up, down, rule, output[rule])
 
 
 def _noise(patterns: Weights, parts: int, seed: int) -> Floats:
@@ -132,14 +158,16 @@ def _noise(patterns: Weights, parts: int, seed: int) -> Floats:
     return np.asarray((x >> np.uint64(11)).astype(np.float64) / 2.0**52 - 1)
 
 
-def _gates(patterns: Weights, totals: Floats, *, gated: bool) -> tuple[Weights, Weights | None]:
+def _gates(patterns: Weights, totals: Floats, output: Floats, *, gated: bool) -> tuple[Weights, Weights | None]:
     if not gated:
-        gate = patterns * np.float32(PLAIN_SLOPE)
-        gate[:, 0] = -PLAIN_SLOPE * (totals - WIDTH)
+        slope = output / PLAIN_WIDTH
+        gate = patterns * slope[:, None].astype(np.float32)
+        gate[:, 0] = -slope * (totals - PLAIN_WIDTH)
         return gate, None
-    gain = SLOPE * WIDTH / (1 + np.exp(-SLOPE * WIDTH)) / OUTPUT
-    gate, up = patterns * np.float32(SLOPE), patterns * np.float32(-1 / (gain * WIDTH))
-    gate[:, 0], up[:, 0] = -SLOPE * (totals - WIDTH), (totals + WIDTH) / (gain * WIDTH)
+    # WIDTH times silu at the context, as a share of the output
+    share = WIDTH * SLOPE * WIDTH / (1 + np.exp(-SLOPE * WIDTH)) / output
+    gate, up = patterns * np.float32(SLOPE), patterns * (-1 / share)[:, None].astype(np.float32)
+    gate[:, 0], up[:, 0] = -SLOPE * (totals - WIDTH), (totals + WIDTH) / share
     return gate, up
 
 
@@ -151,7 +179,7 @@ def idle(units: Units, where: npt.NDArray[np.bool_]) -> Units:
         if part is not None:
             part[where] = 0
             part[where, 0] = 2.0**-14
-    return Units(gate, up, down, np.where(where, -1, units.rule))
+    return Units(gate, up, down, np.where(where, -1, units.rule), units.output)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +221,8 @@ class Ridge:
     def units(self) -> Units:
         gate, down = self.gate.astype(np.float32), self.down.astype(np.float32)
         up = None if self.up is None else (self.up * OUTPUT).astype(np.float32)
-        return Units(gate, up, down, np.full(len(gate), -1))
+        output = OUTPUT if self.up is not None else PLAIN_OUTPUT
+        return Units(gate, up, down, np.full(len(gate), -1), np.full(len(gate), output))
 
 
 class RidgeProblem:

@@ -54,14 +54,16 @@ LEAST_LIKELY = 0.2
 LEAST_MARGIN, MOST_MARGIN = 0.5, 24.0
 
 
-def factors(copies: Sequence[int], spread: float, seed: int) -> Floats:
+def factors(copies: Sequence[int], spread: float, seed: int, order: int = 0) -> Floats:
     """Factors of documents, log-uniform with a standard deviation: the same quantiles for every number of copies.
+
+    `order` is another random order of the same quantiles.
 
     >>> factors([1, 1, 2, 2], 1.0, 0).round(2).tolist()
     [2.38, 0.42, 0.42, 2.38]
     """
     found, count = np.ones(len(copies)), np.asarray(copies)
-    rng = np.random.default_rng([seed, 29])
+    rng = np.random.default_rng([seed, 29, order] if order else [seed, 29])
     for level in np.unique(count):
         where = np.flatnonzero(count == level)
         quantiles = (np.arange(len(where)) + 0.5) / len(where)
@@ -69,13 +71,13 @@ def factors(copies: Sequence[int], spread: float, seed: int) -> Floats:
     return found
 
 
-def occurrence_weights(copies: Sequence[int], spread: float, seed: int) -> Floats:
+def occurrence_weights(copies: Sequence[int], spread: float, seed: int, order: int = 0) -> Floats:
     """What documents count before strength and saturation: copies ** GROWTH * factor.
 
     >>> occurrence_weights([1, 4], 0.0, 0).tolist()
     [1.0, 64.0]
     """
-    return np.asarray(np.asarray(copies, dtype=np.float64) ** GROWTH * factors(copies, spread, seed))
+    return np.asarray(np.asarray(copies, dtype=np.float64) ** GROWTH * factors(copies, spread, seed, order))
 
 
 def saturated(weights: Floats, limit: float) -> Floats:

@@ -148,7 +148,8 @@ def edited_units(memory: GradedMemory, twin: GradedMemory) -> tuple[Units, int, 
     down, gate = twin.units.down[source], twin.units.gate[source]
     up = None if old.up is None or twin.units.up is None else twin.units.up[source]
     changed = (down != old.down).any(axis=1) & ~gone
-    return idle(Units(gate, up, down, np.where(gone, -1, old.rule)), gone), int(gone.sum()), int(changed.sum())
+    edited = Units(gate, up, down, np.where(gone, -1, old.rule), old.output)
+    return idle(edited, gone), int(gone.sum()), int(changed.sum())
 
 
 def compare_units(first: str | Path, second: str | Path) -> tuple[Verdict, str]:
