@@ -9,7 +9,13 @@ turn), so that 20 nats remain after the errors of bfloat16. FAR_IN_NEED, with at
 one of the others distinguishes. A test compares some of them with the program.
 """
 
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
 LEAST_LEAD, LEAST_IN_NEED, USUAL_BASE = 0.095, 0.075, 10_000.0
+LONGEST_NEAR = 4  # farther ones lead by less, and score all places so low at the start that float16 overflows
 
 FAR_PLACES = (
     5, 6, 7, 11, 12, 13, 18, 19, 23, 24, 25, 31, 32, 33, 36, 37, 38, 43, 44, 50, 55, 56, 57, 62, 63, 67, 68, 69,
@@ -48,3 +54,51 @@ FAR_IN_NEED = (
     1802, 1808, 1810, 1816, 1821, 1827, 1829, 1835, 1841, 1853, 1854, 1865, 1871, 1873, 1879, 1884, 1922, 1923,
     1928, 1934, 1953, 1955, 1965, 1972, 1986, 1997, 2003, 2009, 2016, 2022, 2029,
 )  # fmt: skip
+
+# The same where yarn is part of the architecture (gpt-oss, DeepSeek-V3), with base 500,000.
+YARN_PLACES = (6, 19, 25, 44, 63, 69, 81)
+YARN_IN_NEED = (5, 18, 37, 43, 62, 75, 82, 106, 169, 188, 295)
+# Those that lead by 0.12, with base 500,000: their scores fit under Gemma 2's cap.
+CAPPED_PLACES = (
+    5, 6, 12, 18, 19, 25, 31, 38, 43, 44, 56, 63, 69, 75, 88, 94, 100, 113, 125, 131, 132, 144, 150, 151, 157, 163, 169,
+    188, 195, 201, 220, 226, 257, 270, 289, 295, 301, 314, 320, 327, 339, 352, 357, 358, 383, 389,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FarPlaces:
+    """The places that a sparse table may look at, and those at which it always looks.
+
+    Attributes:
+        easy: Distances at which a far head leads by LEAST_LEAD.
+        in_need: Others, for what nothing near one of the first distinguishes.
+        start: Near places at which the table always looks.
+        longest: The farthest near place.
+        least: How many places every row fixes.
+        first: Offsets of a table before it, whose states it reads; none: it reads tokens.
+    """
+
+    easy: tuple[int, ...] = FAR_PLACES
+    in_need: tuple[int, ...] = FAR_IN_NEED
+    start: tuple[int, ...] = (0, 1, 2, 3)
+    longest: int = LONGEST_NEAR
+    least: int = 4
+    first: tuple[int, ...] = ()
+
+    @cached_property
+    def rest(self) -> dict[int, int]:
+        """The near place that a far one rests on: the nearest from which a head can look there.
+
+        Only one layer reads a table that follows another one, so its far places rest on the newest.
+
+        >>> FarPlaces((6,), ()).rest, FarPlaces((6,), (), first=(0, 1)).rest
+        ({10: 4, 9: 3, 8: 2, 7: 1, 6: 0}, {6: 0})
+        """
+        rests = (0,) if self.first else range(self.longest + 1)
+        return {place + rest: rest for rest in reversed(rests) for place in (*self.easy, *self.in_need)}
+
+
+USUAL = FarPlaces()
+YARN = FarPlaces(YARN_PLACES, YARN_IN_NEED)
+CHAINED = FarPlaces(start=(0, 4), least=2, first=(0, 1, 2, 3))
+CAPPED = FarPlaces(CAPPED_PLACES, (), start=(0,), longest=1, least=2, first=(0, 1))
