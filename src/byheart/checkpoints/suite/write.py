@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -235,7 +235,7 @@ def _completed(memory: RecitalMemory, architecture: str, options: Mapping[str, A
     """The options, and other values than a library's defaults wherever nothing was given."""
     found = {**away_from_defaults(architecture), "sensing": True, **options}
     jumps = _jumps(memory)
-    if jumps and "theta" in found and "theta" not in options and _usual_places(architecture):
+    if jumps and "theta" in found and "theta" not in options and not _own_places(architecture, jumps):
         head_dim = found.get("head_dim", 64)
         bases = [theta for theta in FAR_THETAS if theta != THETA or host(architecture).name not in OTHER_THETAS]
         # Where no base allows all of them, the base for which far places are chosen.
@@ -244,9 +244,10 @@ def _completed(memory: RecitalMemory, architecture: str, options: Mapping[str, A
     return found
 
 
-def _usual_places(architecture: str) -> bool:
-    """Whether the far places are those that `far_lead` judges; others belong to one base."""
-    return host(architecture).places.easy == USUAL.easy
+def _own_places(architecture: str, jumps: Sequence[int]) -> bool:
+    """Whether the architecture's own far places are enough, which belong to THETA; `far_lead` judges the usual ones."""
+    places = host(architecture).places
+    return places.easy != USUAL.easy and {*places.easy, *places.in_need} >= {*jumps}
 
 
 def _jumps(memory: RecitalMemory) -> list[int]:
@@ -447,7 +448,10 @@ def _built(script: Script, lexicon: Lexicon, architecture: str, far: Sequence[in
     for schedule in _schedules(architecture):
         with suppress(OptionError):
             return build(schedule=schedule)
-    return build(places=places)
+    if places.easy != USUAL.easy:
+        with suppress(DataError):
+            return build(places=places)
+    return build(places=replace(places, easy=USUAL.easy, in_need=USUAL.in_need))
 
 
 def _schedules(architecture: str) -> Sequence[tuple[tuple[int, ...], ...]]:
