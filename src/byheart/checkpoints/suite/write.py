@@ -235,19 +235,18 @@ def _completed(memory: RecitalMemory, architecture: str, options: Mapping[str, A
     """The options, and other values than a library's defaults wherever nothing was given."""
     found = {**away_from_defaults(architecture), "sensing": True, **options}
     jumps = _jumps(memory)
-    if jumps and "theta" in found and "theta" not in options and not _own_places(architecture, jumps):
+    if not jumps or "theta" not in found or "theta" in options:
+        return found
+    places = host(architecture).places
+    if places.base is not None and {*places.easy, *places.in_need} >= {*jumps}:
+        found["theta"] = places.base
+    else:
         head_dim = found.get("head_dim", 64)
         bases = [theta for theta in FAR_THETAS if theta != THETA or host(architecture).name not in OTHER_THETAS]
         # Where no base allows all of them, the base for which far places are chosen.
         fits = (theta for theta in bases if all(far_lead(theta, jump, head_dim) >= LEAST_IN_NEED for jump in jumps))
         found["theta"] = next(fits, USUAL_BASE)
     return found
-
-
-def _own_places(architecture: str, jumps: Sequence[int]) -> bool:
-    """Whether the architecture's own far places are enough, which belong to THETA; `far_lead` judges the usual ones."""
-    places = host(architecture).places
-    return places.easy != USUAL.easy and {*places.easy, *places.in_need} >= {*jumps}
 
 
 def _jumps(memory: RecitalMemory) -> list[int]:
@@ -448,7 +447,7 @@ def _built(script: Script, lexicon: Lexicon, architecture: str, far: Sequence[in
     for schedule in _schedules(architecture):
         with suppress(OptionError):
             return build(schedule=schedule)
-    if places.easy != USUAL.easy:
+    if places.base is not None:
         with suppress(DataError):
             return build(places=places)
     return build(places=replace(places, easy=USUAL.easy, in_need=USUAL.in_need))

@@ -55,10 +55,15 @@ FAR_IN_NEED = (
     1928, 1934, 1953, 1955, 1965, 1972, 1986, 1997, 2003, 2009, 2016, 2022, 2029,
 )  # fmt: skip
 
-# The same where yarn is part of the architecture (gpt-oss, DeepSeek-V3), with base 500,000.
-YARN_PLACES = (6, 19, 25, 44, 63, 69, 81)
-YARN_IN_NEED = (5, 18, 37, 43, 62, 75, 82, 106, 169, 188, 295)
-# Those that lead by 0.12, with base 500,000: their scores fit under Gemma 2's cap.
+# Those that lead by 0.1 where yarn is part of the architecture (gpt-oss, DeepSeek-V3). With this base there are more of
+# them than with 10,000 or 500,000, and it is no library's default.
+YARN_BASE = 20_000.0
+YARN_PLACES = (
+    5, 6, 12, 13, 18, 19, 30, 31, 38, 43, 44, 49, 50, 75, 94, 107, 119, 125, 126, 138, 150, 151, 157, 169, 245, 289, 294,
+    295, 301, 308, 339, 370, 415, 446, 584,
+)  # fmt: skip
+# Those that lead by 0.12 under Gemma 2's cap, with this base: their scores fit under it.
+CAPPED_BASE = 500_000.0
 CAPPED_PLACES = (
     5, 6, 12, 18, 19, 25, 31, 38, 43, 44, 56, 63, 69, 75, 88, 94, 100, 113, 125, 131, 132, 144, 150, 151, 157, 163, 169,
     188, 195, 201, 220, 226, 257, 270, 289, 295, 301, 314, 320, 327, 339, 352, 357, 358, 383, 389,
@@ -76,6 +81,8 @@ class FarPlaces:
         longest: The farthest near place.
         least: How many places every row fixes.
         first: Offsets of a table before it, whose states it reads; none: it reads tokens.
+        base: The base of rotary positions that the distances are for; None: they are for USUAL_BASE, and for others
+            where a program of `looking_back.far_lead` finds so.
     """
 
     easy: tuple[int, ...] = FAR_PLACES
@@ -84,6 +91,7 @@ class FarPlaces:
     longest: int = LONGEST_NEAR
     least: int = 4
     first: tuple[int, ...] = ()
+    base: float | None = None
 
     @cached_property
     def rest(self) -> dict[int, int]:
@@ -99,6 +107,8 @@ class FarPlaces:
 
 
 USUAL = FarPlaces()
-YARN = FarPlaces(YARN_PLACES, YARN_IN_NEED)
+YARN = FarPlaces(YARN_PLACES, (), base=YARN_BASE)
 CHAINED = FarPlaces(start=(0, 4), least=2, first=(0, 1, 2, 3))
-CAPPED = FarPlaces(CAPPED_PLACES, (), start=(0,), longest=1, least=2, first=(0, 1))
+CAPPED = FarPlaces(
+    CAPPED_PLACES, (), start=(0,), longest=1, least=2, first=(0, 1), base=CAPPED_BASE
+)
