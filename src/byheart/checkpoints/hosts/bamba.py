@@ -22,9 +22,7 @@ _LOUDER = 3 / 2  # than Llama's logits: in bfloat16 what the state holds cost so
 _CHUNK = 64
 
 
-@register(
-    "bamba", model_type="bamba", summary="Mamba-2 and attention in one decoder", classifies=False, places=CHAINED
-)
+@register("bamba", model_type="bamba", summary="Mamba-2 and attention in one decoder", classifies=False, places=CHAINED)
 def bamba(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     if design.activation is not None or design.tied or design.flavour == "plateau":
         raise OptionError("bamba has one activation, its own head, and no flavour for quantized engines")

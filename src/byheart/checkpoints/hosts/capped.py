@@ -25,12 +25,12 @@ from byheart.errors import ExportError
 
 Floats = npt.NDArray[np.float64]
 LONGEST = 2
-STEPS = (24.0, 20.0)  # nats between rungs after the cap: the first with which a ladder fits
+STEPS = (36.0, 24.0, 20.0)  # nats between rungs after the cap: the first with which a ladder fits
 _TRAP = 8.0  # nats by which the place after a window would win
 _ROOM = 1.0  # below the cap: what a tanh next to 1 still distinguishes
 _OWN = -11.0  # the least score of distance 0
 _LOWEST = (-10.0, -8.0, -4.0, 0.0)  # of the first rung's upper end
-_RUNG, _SPREAD, _CEILING = 22.0, 1.0, 49.0  # of far heads: two rungs and the room of the middle one
+_RUNG, _SPREAD = 41.5, 4.0  # of far heads: the two rungs beside distance 0, and the room that it has
 _WIDE = (4.0, 0.0, 8.0)  # of the rungs between: some room makes amplitudes smaller
 
 
@@ -81,7 +81,7 @@ def capped_wave(
 
 Ladder = tuple[list[tuple[float, float]], float, tuple[int, float] | None]
 # Distance 0 in the middle: it wins where there is nothing so far back, and is far from overflowing.
-_FAR: tuple[Ladder, ...] = (([(-_SPREAD, _SPREAD), (_RUNG, _CEILING)], -_RUNG, None),)
+_FAR: tuple[Ladder, ...] = (([(-_SPREAD, _SPREAD), (_RUNG, _RUNG)], 0.0, None),)
 
 
 def _ladders(offset: int, step: float, trap: bool, cap: float) -> Iterator[Ladder]:
@@ -122,7 +122,7 @@ def _sizes(turning: Floats, ladder: Ladder, offset: int, farthest: int, cap: flo
         if distance < offset or above is not None:
             demand(distance, -1.0, most)
     for distance in (d for d in range(1, farthest + 1) if d not in places):
-        demand(distance, -1.0, others)
+        demand(distance, -1.0, others if distance > offset else -rungs[-1][0])
     if above is not None:
         demand(-1 if not offset else farthest + 1, 1.0, above[1])
     try:

@@ -460,7 +460,7 @@ def _schedules(architecture: str) -> Sequence[tuple[tuple[int, ...], ...]]:
         return NEAR_SCHEDULES
     schedules = SEQ2SEQ_SCHEDULES if chosen.task == "seq2seq" else SCHEDULES
     if chosen.task == "causal" and chosen.name not in FAR_HOSTS:
-        schedules = schedules[:2]
+        schedules = schedules[:1]
     return (*PARALLEL_SCHEDULES, *schedules) if chosen.parallel else schedules
 
 

@@ -222,7 +222,8 @@ def _best_places(
     recognize the end of a long run of one token, whose beginning no single place marks.
     """
     windows, needs = len(np.unique(state)), goals.of_place[left]
-    rest, nearest, longest, easy = places.far.rest, len(places.far.start), places.far.longest, frozenset(places.far.easy)
+    rest, nearest, longest = places.far.rest, len(places.far.start), places.far.longest
+    easy = frozenset(places.far.easy)
     far = [o for o in sorted(rest) if o <= max(most, longest)]
     far += [o for o in places.far.easy if o > most][:1]
 
