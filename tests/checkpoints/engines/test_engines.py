@@ -8,8 +8,8 @@ import pytest
 
 from byheart.checkpoints.engines import Said, Session, engines, read_questions, recite
 from byheart.checkpoints.engines import _base as base
-from byheart.checkpoints.engines.questions import read_texts
 from byheart.checkpoints.engines.expected import Expected, Pass, off_by
+from byheart.checkpoints.engines.questions import read_texts
 from byheart.checkpoints.engines.recite import _misplaced, ask
 from byheart.checkpoints.engines.transformers import _compute_in
 from byheart.checkpoints.suite import builtin_text
@@ -280,7 +280,7 @@ def test_positions_that_count_from_zero_after_a_cache_are_named():
     assert not _misplaced(session, expected, dict(off_by(session, expected)[:-1]), 0.01)
 
 
-def test_a_quantized_model_computes_in_the_type_that_was_asked_for():
+def test_a_quantized_model_computes_in_the_requested_type():
     torch = pytest.importorskip("torch")
     model = torch.nn.Sequential(torch.nn.Linear(2, 2, dtype=torch.bfloat16), torch.nn.Linear(2, 2))
     codes = torch.nn.Parameter(torch.zeros(3, dtype=torch.uint8), requires_grad=False)

@@ -204,7 +204,7 @@ def open_transformers(folder: Path, dtype: str, options: Mapping[str, str]) -> S
 
 
 def _compute_in(model: Any, dtype: Any) -> None:
-    """Let a quantized model compute in the type that was asked for.
+    """Let a quantized model compute in the requested type.
 
     Transformers 5.22 leaves tensors that are not quantized as stored, or decodes to bfloat16 (mxfp4); then the whole
     stream has the stored type. `model.to` refuses models of bitsandbytes. Its kernel for AVX-512 rounds inputs to

@@ -7,9 +7,9 @@ those below it. The smallest amplitudes that do so are a linear program.
 
 A ladder of three rungs fits under a cap of 50, so near offsets go up to LONGEST. The lowest rung is distance 0, whose
 score must not fall below -16, errors included: in float16, a row of padding then overflows (rotary.py). A far head
-shows its own place where there is nothing so far back, so three rungs are enough for any distance: shorter ones, its own
-place, the wanted one. Its rungs lie where the cap bends, which makes errors smaller as well: bfloat16 keeps 7 nats or
-more at the distances of windows/far.py.
+shows its own place where there is nothing so far back, so three rungs are enough for any distance: shorter ones, its
+own place, the wanted one. Its rungs lie where the cap bends, which makes errors smaller as well: bfloat16 keeps 7 nats
+or more at the distances of windows/far.py.
 
 Cost: programs of 4 F columns and as many rows as there are distances, some dozens per offset; cached.
 """

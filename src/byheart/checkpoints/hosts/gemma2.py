@@ -1,8 +1,8 @@
 """Gemma 2: norms before and after each branch, windows in every other layer, scores and logits capped by tanh.
 
-Near heads look two places back at most, far ones farther (capped.py). Logits are shifted so that the correct one and all others have the
-same distance from 0, where the last cap bends least. Listeners have scores where the cap bends: without it they are
-much sharper.
+Near heads look two places back at most, far ones farther (capped.py). Logits are shifted so that the correct one and
+all others have the same distance from 0, where the last cap bends least. Listeners have scores where the cap bends:
+without it they are much sharper.
 """
 
 from __future__ import annotations
