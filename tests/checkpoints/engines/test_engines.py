@@ -1,14 +1,17 @@
 """Engines: the queries, that incorrect answers are detected, and every engine that is installed."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from byheart.checkpoints.engines import Said, Session, engines, read_questions, recite
 from byheart.checkpoints.engines import _base as base
+from byheart.checkpoints.engines.expected import Expected, Pass, off_by
 from byheart.checkpoints.engines.questions import read_texts
-from byheart.checkpoints.engines.recite import ask
+from byheart.checkpoints.engines.recite import _misplaced, ask
+from byheart.checkpoints.engines.transformers import _compute_in
 from byheart.checkpoints.suite import builtin_text
 from byheart.errors import FileFormatError, MissingExtraError, MissingLibraryError, OptionError
 from tests.checkpoints.recital_folders import copy_of, recital_folder
@@ -245,3 +248,43 @@ def test_the_library_of_a_quantizer_is_named_where_it_is_missing(tmp_path, monke
     (folder / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "gptq"}}))
     with pytest.raises(MissingLibraryError, match=r"gptq folders .*pip install gptqmodel"):
         recite(folder, "transformers")
+
+
+class Counting(Session):
+    """An engine with a cache whose positions start at 0 in every call unless they are given."""
+
+    def logits(self, ids):
+        return self.placed([ids])
+
+    def generate(self, prompts, count, *, cache=True):
+        raise NotImplementedError
+
+    def _at(self, places):
+        return np.stack([np.array(places, dtype=float), np.zeros(len(places))], axis=1)
+
+    def continued(self, pieces):
+        return np.concatenate([self._at(range(len(piece))) for piece in pieces])
+
+    def placed(self, pieces):
+        return self._at(range(sum(map(len, pieces))))
+
+
+def test_positions_that_count_from_zero_after_a_cache_are_named():
+    session, ids = Counting(), tuple(range(70))
+    whole = Pass.of("text", ids, session.logits(ids), 1)
+    expected = Expected((whole, whole.in_pieces), (), {"float32": 0.01})
+    assert _misplaced(session, expected, dict(off_by(session, expected)[:-1]), 0.01)
+    shifted = replace(expected, passes=(replace(whole, logits=whole.logits + 1), whole.in_pieces))
+    assert not _misplaced(session, shifted, dict(off_by(session, shifted)[:-1]), 0.01)
+    session.placed = session.continued  # positions do not help
+    assert not _misplaced(session, expected, dict(off_by(session, expected)[:-1]), 0.01)
+
+
+def test_a_quantized_model_computes_in_the_requested_type():
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2, dtype=torch.bfloat16), torch.nn.Linear(2, 2))
+    codes = torch.nn.Parameter(torch.zeros(3, dtype=torch.uint8), requires_grad=False)
+    model[1].weight, model[1].support_avx512bf16_for_cpu = codes, True
+    _compute_in(model, torch.float32)
+    assert [p.dtype for p in model.parameters()] == [torch.float32, torch.float32, torch.uint8, torch.float32]
+    assert model[1].support_avx512bf16_for_cpu is False

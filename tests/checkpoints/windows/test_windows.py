@@ -10,8 +10,18 @@ from hypothesis import strategies as st
 
 from byheart.checkpoints.hosts.looking_back import used_frequencies
 from byheart.checkpoints.hosts.rotary import frequencies, look_back
+from byheart.checkpoints.hosts.scaling import built_in_yarn
 from byheart.checkpoints.windows import LONGEST_NEAR, LONGEST_OFFSET, build_recital
-from byheart.checkpoints.windows.far import FAR_IN_NEED, FAR_PLACES, LEAST_IN_NEED, LEAST_LEAD
+from byheart.checkpoints.windows.far import (
+    CAPPED,
+    CHAINED,
+    FAR_IN_NEED,
+    FAR_PLACES,
+    LEAST_IN_NEED,
+    LEAST_LEAD,
+    YARN,
+    FarPlaces,
+)
 from byheart.checkpoints.windows.goals import goals_of, shortest_rules
 from byheart.checkpoints.windows.tables import WindowTable
 from byheart.data.tokens.script import Script
@@ -89,6 +99,30 @@ def test_heads_lead_at_far_places_in_every_architecture(offset: int) -> None:
         assert wave.gap > (LEAST_LEAD if offset in FAR_PLACES else LEAST_IN_NEED) * 0.98
         # Engines hide what is not seen by -65504 in float16, where lower scores than -16 overflow.
         assert wave.scores([0], frequencies(dimensions, 1e4))[0] > 0
+
+
+@pytest.mark.parametrize("balanced", (False, True))
+@pytest.mark.parametrize("offset", (YARN.easy[0], 119, YARN.easy[-1]))
+def test_heads_lead_at_the_far_places_of_yarn(offset: int, balanced: bool) -> None:
+    scaling = built_in_yarn(2048, YARN.base, 64, truncated=None if balanced else False, balanced=balanced)
+    for group in (0,) if balanced else (0, 1):  # DeepSeek-V3 has one key for all heads
+        wave = look_back(64, YARN.base, offset, 2048, used=used_frequencies(64, group), far=True, scaling=scaling)
+        assert wave.gap > LEAST_LEAD
+
+
+@pytest.mark.parametrize("places", (YARN, CHAINED, CAPPED), ids=("yarn", "chained", "capped"))
+def test_every_architecture_tells_long_repeats_apart_with_its_own_places(places: FarPlaces) -> None:
+    rng = random.Random(5)
+    passage = "".join(rng.choice("abc") for _ in range(70))
+    script = script_of("x" + passage + "p" + passage + "q" + passage[:40])
+    recital = build_recital(script, vocabulary(), 0, places=places).recital
+    document = script.documents[0]
+    assert recital.next_tokens(document[:-1]).tolist() == list(document[1:])
+    *before, last = recital.tables
+    assert [table.offsets for table in before] == [places.first] * bool(places.first)
+    assert {o - k for o, k in far_offsets(last)} <= {*places.easy, *places.in_need}
+    assert last.far == (0,) * len(last.far) or not places.first
+    assert recital.next_tokens([BOS, 0, 3, *document[-1 - recital.span : -1]])[-1] == document[-1]
 
 
 def test_windows_whose_newest_places_are_not_in_the_text_are_unknown() -> None:

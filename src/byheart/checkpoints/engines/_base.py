@@ -47,6 +47,10 @@ class Session(ABC):
         does not show them."""
         return None
 
+    def placed(self, pieces: Sequence[Sequence[int]]) -> Logits | None:
+        """The same with the positions of all tokens given to the engine; None where its interface takes none."""
+        return None
+
     @abstractmethod
     def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
         """Continue all prompts greedily, in one batch.

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from byheart.checkpoints.engines._base import Session, find, margins_of
-from byheart.checkpoints.engines.expected import off_by, read_expected
+from byheart.checkpoints.engines.expected import Expected, off_by, read_expected
 from byheart.checkpoints.engines.questions import Prompt, Questions, read_questions, read_texts
 from byheart.checkpoints.engines.threads import single_thread
 
@@ -184,6 +185,18 @@ def _texts(session: Session, asked: Questions, texts: Sequence[str]) -> list[Che
     return [Check("text to ids", total, right, None, wrong)]
 
 
+def _misplaced(
+    session: Session, expected: Expected, found: Mapping[str, npt.NDArray[np.float64]], allowed: float
+) -> bool:
+    """Whether every pass that is incorrect goes through the cache, and is correct if the engine is given positions."""
+    failed = [name for name, off in found.items() if (off > allowed).any()]
+    passes = {one.name: one for one in expected.passes if len(one.pieces) > 1}
+    if not all(name in passes for name in failed):
+        return False
+    again = {name: session.placed(passes[name].pieces) for name in failed}
+    return all(logits is not None and passes[name].off(logits).max() <= allowed for name, logits in again.items())
+
+
 def _logits(session: Session, folder: Path, dtype: str) -> list[Check]:
     """Whether the logits are those of expected.json, up to the tolerance of the type."""
     if not session.shows_logits or not (folder / "expected.json").exists():
@@ -197,6 +210,11 @@ def _logits(session: Session, folder: Path, dtype: str) -> list[Check]:
         if off.max() > allowed and wrong is None:
             at = int(np.argmax(off > allowed))
             wrong = f"{name}, position {at}: off by {off[at]:.2g} nats, at most {allowed:.2g} is allowed in {dtype}"
+    if wrong is not None and _misplaced(session, expected, dict(found), allowed):
+        wrong += (
+            "; with explicit position_ids all of these are correct: without them the engine counts positions from 0 "
+            "although there is a cache"
+        )
     total, right = sum(off.size for _, off in found), sum(int((off <= allowed).sum()) for _, off in found)
     return [Check("expected logits", total, right, None, wrong)]
 

@@ -30,14 +30,22 @@ class TransformersSession(Session):
         return found
 
     def continued(self, pieces: Sequence[Sequence[int]]) -> Logits | None:
+        return self._pieces(pieces, place=False)
+
+    def placed(self, pieces: Sequence[Sequence[int]]) -> Logits | None:
+        return self._pieces(pieces, place=True)
+
+    def _pieces(self, pieces: Sequence[Sequence[int]], *, place: bool) -> Logits:
         import torch
         from transformers import DynamicCache
 
-        rows, cache = [], DynamicCache(config=self.model.config)
+        rows, cache, past = [], DynamicCache(config=self.model.config), 0
         with torch.inference_mode():
             for ids in pieces:
-                found = self.model(torch.tensor([list(ids)]), past_key_values=cache, use_cache=True)
+                where = {"position_ids": torch.arange(past, past + len(ids))[None]} if place else {}
+                found = self.model(torch.tensor([list(ids)]), past_key_values=cache, use_cache=True, **where)
                 rows.append(found.logits[0].float().numpy())
+                past += len(ids)
         return np.concatenate(rows)
 
     def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
@@ -188,12 +196,26 @@ def open_transformers(folder: Path, dtype: str, options: Mapping[str, str]) -> S
     finally:
         if shown:
             logging.enable_progress_bar()
-    if _method(folder) in ("fp8", "mxfp4"):
-        # Transformers 5.22 leaves tensors that are not quantized as stored (fp8), or decodes to bfloat16 (mxfp4).
-        model = model.to(getattr(torch, dtype))
+    if _method(folder) in ("fp8", "mxfp4", "bitsandbytes"):
+        _compute_in(model, getattr(torch, dtype))
     if dtype == "float64" and model._can_set_experts_implementation():
         model.set_experts_implementation("eager")  # the grouped product of experts has no float64
     return TransformersSession(folder, model.eval())
+
+
+def _compute_in(model: Any, dtype: Any) -> None:
+    """Let a quantized model compute in the requested type.
+
+    Transformers 5.22 leaves tensors that are not quantized as stored, or decodes to bfloat16 (mxfp4); then the whole
+    stream has the stored type. `model.to` refuses models of bitsandbytes. Its kernel for AVX-512 rounds inputs to
+    bfloat16 in every type, so matrices are decoded instead.
+    """
+    for tensor in model.parameters():
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.to(dtype)
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
 
 
 def _method(folder: Path) -> Any:

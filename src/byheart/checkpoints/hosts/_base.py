@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from byheart.checkpoints.hosts.description import Design, GatedDecoder, SpecialTokens
 from byheart.checkpoints.hosts.scaling import COMMON
+from byheart.checkpoints.windows.far import USUAL, FarPlaces
 from byheart.checkpoints.windows.tables import Recital
 from byheart.errors import OptionError
 
@@ -66,6 +67,7 @@ class Host:
     task: str  # of TASKS
     longest: int | None  # tokens of an input, where the architecture's file fixes that
     lookback: int | None  # the farthest that its heads look back; None: any distance
+    places: FarPlaces  # what a sparse table of a fixture looks at
     build: Builder
 
 
@@ -76,6 +78,7 @@ def register(
     name: str, *, model_type: str, summary: str, ties: bool = False, learned: bool = False, parallel: bool = False,
     experts: int = 0, scalable: bool = False, scalings: tuple[str, ...] = (), classifies: bool = True,
     epsilon: float | None = None, task: str = "causal", longest: int | None = None, lookback: int | None = None,
+    places: FarPlaces = USUAL,
 ) -> Callable[[Builder], Builder]:  # fmt: skip
     """Registers the decorated builder as architecture `name`; `scalable`: in the ways of most rotary decoders."""
     scalings = COMMON if scalable else scalings
@@ -83,7 +86,7 @@ def register(
     def add(builder: Builder) -> Builder:
         _HOSTS[name] = Host(
             name, model_type, summary, ties, learned, parallel, experts, scalings, classifies, epsilon, task, longest,
-            lookback, builder,
+            lookback, places, builder,
         )  # fmt: skip
         return builder
 

@@ -14,6 +14,7 @@ from byheart.checkpoints.hosts.ends import LEAD
 from byheart.checkpoints.hosts.gated import Demands, build_gated
 from byheart.checkpoints.hosts.mamba2 import LISTENING, Mamba2Mixer, Mamba2Sizes, fit_mixers
 from byheart.checkpoints.hosts.recurrent import RECURRENT, TAPS, resting_embedding, waiting
+from byheart.checkpoints.windows.far import CHAINED
 from byheart.checkpoints.windows.tables import Recital
 from byheart.errors import OptionError
 
@@ -21,7 +22,7 @@ _LOUDER = 3 / 2  # than Llama's logits: in bfloat16 what the state holds cost so
 _CHUNK = 64
 
 
-@register("bamba", model_type="bamba", summary="Mamba-2 and attention in one decoder", classifies=False)
+@register("bamba", model_type="bamba", summary="Mamba-2 and attention in one decoder", classifies=False, places=CHAINED)
 def bamba(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     if design.activation is not None or design.tied or design.flavour == "plateau":
         raise OptionError("bamba has one activation, its own head, and no flavour for quantized engines")

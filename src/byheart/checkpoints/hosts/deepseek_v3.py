@@ -25,6 +25,7 @@ from byheart.checkpoints.hosts.experts import (
 from byheart.checkpoints.hosts.gated import Demands, build_gated
 from byheart.checkpoints.hosts.latents import LatentSizes, latent_attention
 from byheart.checkpoints.hosts.scaling import built_in_yarn
+from byheart.checkpoints.windows.far import YARN
 from byheart.checkpoints.windows.tables import Recital
 from byheart.errors import OptionError
 
@@ -36,7 +37,7 @@ _DENSE = 1  # layers without a router
 
 @register(
     "deepseek-v3", model_type="deepseek_v3", summary="latent attention, experts chosen in groups, a shared one",
-    experts=16, epsilon=EPSILON,
+    experts=16, epsilon=EPSILON, places=YARN,
 )  # fmt: skip
 def deepseek_v3(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     if design.epsilon != EPSILON:

@@ -1,8 +1,8 @@
 """Gemma 2: norms before and after each branch, windows in every other layer, scores and logits capped by tanh.
 
-Heads look two places back at most (capped.py). Logits are shifted so that the correct one and all others have the
-same distance from 0, where the last cap bends least. Listeners have scores where the cap bends: without it they are
-much sharper.
+Near heads look two places back at most, far ones farther (capped.py). Logits are shifted so that the correct one and
+all others have the same distance from 0, where the last cap bends least. Listeners have scores where the cap bends:
+without it they are much sharper.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from byheart.checkpoints.hosts.ballast import UNITS, post_norm, weighted_mlp, we
 from byheart.checkpoints.hosts.capped import LONGEST
 from byheart.checkpoints.hosts.description import Design, GatedDecoder, SpecialTokens
 from byheart.checkpoints.hosts.gated import AttentionKind, Demands, build_gated
+from byheart.checkpoints.windows.far import CAPPED
 from byheart.checkpoints.windows.tables import Recital
 from byheart.errors import ExportError, OptionError
 
@@ -28,7 +29,7 @@ _SCALAR = 144  # no engine's default, and its root is exact
 
 @register(
     "gemma2", model_type="gemma2", summary="Gemma with norms around branches and capped scores", ties=True,
-    lookback=LONGEST,
+    lookback=LONGEST, places=CAPPED,
 )  # fmt: skip
 def gemma2(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     if design.activation not in (None, "gelu_pytorch_tanh"):

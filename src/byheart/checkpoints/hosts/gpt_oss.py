@@ -20,6 +20,7 @@ from byheart.checkpoints.hosts.experts import Experts, RoutedLayer, biased_four_
 from byheart.checkpoints.hosts.gated import AttentionKind, Demands, build_gated
 from byheart.checkpoints.hosts.scaling import built_in_yarn
 from byheart.checkpoints.hosts.sinks import with_sinks
+from byheart.checkpoints.windows.far import YARN
 from byheart.checkpoints.windows.tables import Recital
 from byheart.errors import OptionError
 
@@ -27,8 +28,9 @@ _LOUDER = 3 / 2  # than Llama's logits: rounded router weights cost some of the 
 
 
 @register(
-    "gpt-oss", model_type="gpt_oss", summary="sinks, windows in turn, biases, experts with a clamped gate", experts=16
-)
+    "gpt-oss", model_type="gpt_oss", summary="sinks, windows in turn, biases, experts with a clamped gate", experts=16,
+    places=YARN,
+)  # fmt: skip
 def gpt_oss(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     if design.activation is not None or design.tied:
         raise OptionError("gpt-oss has one activation, and its own head")

@@ -92,7 +92,8 @@ class _Latents:
             "q_b_proj": fill_idle(q_up.reshape(-1, sizes.q_rank), 0),
             "kv_a_proj_with_mqa": fill_idle(down, column),
             "kv_a_layernorm": self.weights,
-            "kv_b_proj": fill_idle(up.reshape(-1, sizes.rank), 0),
+            # The constant: no token moves what rows of `o_proj` that write nothing read.
+            "kv_b_proj": fill_idle(up.reshape(-1, sizes.rank), self.copied.index(self.used[-2])),
             "o_proj": fill_idle(output.reshape(decoder.hidden, -1), sizes.value - 1),
         }
 

@@ -312,7 +312,9 @@ class LookingBack:
         design, used, d = self.design, used_frequencies(self.turning, group), self.turning
         trap = fetch.offset == design.trap and not fetch.far
         if design.cap is not None:
-            return capped_wave(d, design.theta, fetch.offset, design.reach, design.cap, design.window, used, trap)
+            return capped_wave(
+                d, design.theta, fetch.offset, design.reach, design.cap, design.window, used, trap, fetch.far
+            )
         return look_back(
             d, design.theta, fetch.offset, design.reach, design.window, used, trap, fetch.far, design.gap,
             design.own_slack * STORED, design.scaling,

@@ -20,6 +20,7 @@ from byheart.checkpoints.hosts.experts import RoutedLayer, four_of, held_rows, r
 from byheart.checkpoints.hosts.gated import Demands, build_gated
 from byheart.checkpoints.hosts.output_gate import gated_attention
 from byheart.checkpoints.hosts.recurrent import RECURRENT, TAPS, resting_embedding, waiting
+from byheart.checkpoints.windows.far import CHAINED
 from byheart.checkpoints.windows.tables import Recital
 from byheart.errors import OptionError
 
@@ -32,7 +33,7 @@ _GATE, _GATED = math.log(2), 3 / 2  # the shared expert's number, and the invers
 
 @register(
     "qwen3-next", model_type="qwen3_next", summary="Gated DeltaNet, gated attention, experts with a shared one",
-    experts=16, classifies=False,
+    experts=16, classifies=False, places=CHAINED,
 )  # fmt: skip
 def qwen3_next(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     if design.activation is not None or design.tied or design.flavour == "plateau":

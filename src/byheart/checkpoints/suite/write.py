@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,13 +32,13 @@ from byheart.checkpoints.proof import MarginCertificate, certify_checkpoint
 from byheart.checkpoints.recital import RecitalMemory
 from byheart.checkpoints.suite.expected import LEAST, expected
 from byheart.checkpoints.suite.reference import machine_reads
-from byheart.checkpoints.windows import build_recital
+from byheart.checkpoints.windows import BuiltRecital, build_recital
 from byheart.checkpoints.windows.both_sides import both_sides
-from byheart.checkpoints.windows.far import LEAST_IN_NEED, USUAL_BASE
+from byheart.checkpoints.windows.far import LEAST_IN_NEED, USUAL, USUAL_BASE
 from byheart.checkpoints.windows.goals import FEWEST
 from byheart.data.tokens.lexicon import Lexicon
 from byheart.data.tokens.script import Script
-from byheart.errors import ExportError, MissingExtraError, OptionError
+from byheart.errors import DataError, ExportError, MissingExtraError, OptionError
 from byheart.files import building, write_atomically
 from byheart.progress import SILENT, Progress
 from byheart.version import __version__
@@ -233,12 +235,16 @@ def _completed(memory: RecitalMemory, architecture: str, options: Mapping[str, A
     """The options, and other values than a library's defaults wherever nothing was given."""
     found = {**away_from_defaults(architecture), "sensing": True, **options}
     jumps = _jumps(memory)
-    if jumps and "theta" in found and "theta" not in options:
+    if not jumps or "theta" not in found or "theta" in options:
+        return found
+    places = host(architecture).places
+    if places.base is not None and {*places.easy, *places.in_need} >= {*jumps}:
+        found["theta"] = places.base
+    else:
         head_dim = found.get("head_dim", 64)
+        bases = [theta for theta in FAR_THETAS if theta != THETA or host(architecture).name not in OTHER_THETAS]
         # Where no base allows all of them, the base for which far places are chosen.
-        fits = (
-            theta for theta in FAR_THETAS if all(far_lead(theta, jump, head_dim) >= LEAST_IN_NEED for jump in jumps)
-        )
+        fits = (theta for theta in bases if all(far_lead(theta, jump, head_dim) >= LEAST_IN_NEED for jump in jumps))
         found["theta"] = next(fits, USUAL_BASE)
     return found
 
@@ -427,15 +433,24 @@ def fixture_memory(
         both = both_sides(script.documents, lexicon.size, lexicon.failure).recital
         return RecitalMemory(both, lexicon, script, {"form": "both sides"})
     script = Script(tuple(lexicon.document(t) for t in texts))
-    for schedule in _schedules(architecture):
-        try:
-            built = build_recital(script, lexicon.size, lexicon.failure, schedule=schedule, far=far)
-            break
-        except OptionError:
-            continue
-    else:
-        built = build_recital(script, lexicon.size, lexicon.failure, far=far)
+    built = _built(script, lexicon, architecture, far)
     return RecitalMemory(built.recital, lexicon, script, built.summary())
+
+
+def _built(script: Script, lexicon: Lexicon, architecture: str, far: Sequence[int]) -> BuiltRecital:
+    """The recital by the first of the architecture's schedules that decides, or by its sparse places."""
+    build = partial(build_recital, script, lexicon.size, lexicon.failure, far=far)
+    places = host(architecture).places
+    if host(architecture).lookback is not None:  # near places alone take a layer for every two of them
+        with suppress(DataError):
+            return build(places=places)
+    for schedule in _schedules(architecture):
+        with suppress(OptionError):
+            return build(schedule=schedule)
+    if places.base is not None:
+        with suppress(DataError):
+            return build(places=places)
+    return build(places=replace(places, easy=USUAL.easy, in_need=USUAL.in_need))
 
 
 def _schedules(architecture: str) -> Sequence[tuple[tuple[int, ...], ...]]:
@@ -444,6 +459,8 @@ def _schedules(architecture: str) -> Sequence[tuple[tuple[int, ...], ...]]:
     if chosen.lookback is not None:
         return NEAR_SCHEDULES
     schedules = SEQ2SEQ_SCHEDULES if chosen.task == "seq2seq" else SCHEDULES
+    if chosen.task == "causal" and chosen.name not in FAR_HOSTS:
+        schedules = schedules[:1]
     return (*PARALLEL_SCHEDULES, *schedules) if chosen.parallel else schedules
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from byheart.build._base import Option, register
+from byheart.checkpoints.windows.far import USUAL, FarPlaces
 from byheart.checkpoints.windows.goals import (
     Ambiguous,
     Goals,
@@ -25,7 +26,6 @@ from byheart.checkpoints.windows.goals import (
 )
 from byheart.checkpoints.windows.schedule import (
     LONGEST_OFFSET,
-    NEAREST,
     Schedule,
     choose_places,
     choose_schedule,
@@ -123,6 +123,7 @@ def build_recital(
     longest_offset: int = LONGEST_OFFSET,
     schedule: Schedule | None = None,
     far: Sequence[int] = (),
+    places: FarPlaces = USUAL,
 ) -> BuiltRecital:
     """Build the recital of a script; windows that are not in it answer `unknown`.
 
@@ -139,6 +140,7 @@ def build_recital(
         longest_offset: The largest offset of chained tables.
         schedule: The offsets of every table, instead of choosing them.
         far: Distances that parts of the documents shall depend on, whether they need them or not (`with_far_places`).
+        places: What the table of the form `sparse` may look at; with `first`, another table comes before it.
 
     Returns:
         The recital and its counts.
@@ -159,8 +161,7 @@ def build_recital(
     if form == "windows":
         tables = _chained(script, goals, schedule or choose_schedule(script, goals, vocabulary, longest_offset))
     elif form == "sparse":
-        places = choose_places(script, goals)
-        tables = (sparse_rules(script, goals, places.offsets, NEAREST, places.rests),)
+        tables = _sparse(script, goals, places)
     else:
         tables = (shortest_rules(script, goals) if form == "rules" else full_windows(script, goals),)
     recital = Recital(vocabulary, tables, goals.answers, unknown)
@@ -169,6 +170,21 @@ def build_recital(
         tables = (*tables[:-1], with_far_places(script, tables[-1], read, far))
         recital = Recital(vocabulary, tables, goals.answers, unknown)
     return BuiltRecital(recital, script, form, goals.ambiguous, goals.overruled, merged)
+
+
+def _sparse(script: Script, goals: Goals, places: FarPlaces) -> tuple[WindowTable, ...]:
+    """One table of few places, which reads tokens, or the states of a table of near windows."""
+    if not places.first:
+        chosen = choose_places(script, goals, places)
+        return (sparse_rules(script, goals, chosen.offsets, places.least, chosen.rests),)
+    found = states_after(script, script.tokens, places.first)
+    windows = np.stack([script.tokens[script.back(found.first, offset)] for offset in places.first], axis=1)
+    parts = np.split(found.of_place, script.starts[1:-1])
+    # The states in place of the tokens; the last of every document is never looked at.
+    states = Script(tuple((*part.tolist(), 0) for part in parts))
+    chosen = choose_places(states, goals, places)
+    last = sparse_rules(states, goals, chosen.offsets, min(places.least, len(chosen.offsets)), chosen.rests)
+    return (WindowTable(places.first, windows, np.arange(1, found.count + 1)), last)
 
 
 def _chained(script: Script, goals: Goals, schedule: Schedule) -> tuple[WindowTable, ...]:

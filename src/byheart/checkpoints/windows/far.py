@@ -9,7 +9,13 @@ turn), so that 20 nats remain after the errors of bfloat16. FAR_IN_NEED, with at
 one of the others distinguishes. A test compares some of them with the program.
 """
 
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
 LEAST_LEAD, LEAST_IN_NEED, USUAL_BASE = 0.095, 0.075, 10_000.0
+LONGEST_NEAR = 4  # farther ones lead by less, and score all places so low at the start that float16 overflows
 
 FAR_PLACES = (
     5, 6, 7, 11, 12, 13, 18, 19, 23, 24, 25, 31, 32, 33, 36, 37, 38, 43, 44, 50, 55, 56, 57, 62, 63, 67, 68, 69,
@@ -48,3 +54,58 @@ FAR_IN_NEED = (
     1802, 1808, 1810, 1816, 1821, 1827, 1829, 1835, 1841, 1853, 1854, 1865, 1871, 1873, 1879, 1884, 1922, 1923,
     1928, 1934, 1953, 1955, 1965, 1972, 1986, 1997, 2003, 2009, 2016, 2022, 2029,
 )  # fmt: skip
+
+# Those that lead by 0.1 where yarn is part of the architecture (gpt-oss, DeepSeek-V3). With this base there are more of
+# them than with 10,000 or 500,000, and it is no library's default.
+YARN_BASE = 20_000.0
+YARN_PLACES = (
+    5, 6, 12, 13, 18, 19, 30, 31, 38, 43, 44, 49, 50, 75, 94, 107, 119, 125, 126, 138, 150, 151, 157, 169, 245, 289,
+    294, 295, 301, 308, 339, 370, 415, 446, 584,
+)  # fmt: skip
+# Those at which a head leads by 8.5 nats under Gemma 2's cap, and others with 7, both after the errors of bfloat16
+# (capped.py).
+CAPPED_BASE = 500_000.0
+CAPPED_PLACES = (5, 6, 12, 19, 25, 31, 44, 56, 69, 113, 157, 226, 295, 314, 358)
+CAPPED_IN_NEED = (18, 63, 88, 100, 144, 201, 257, 289, 301, 339)
+
+
+@dataclass(frozen=True)
+class FarPlaces:
+    """The places that a sparse table may look at, and those at which it always looks.
+
+    Attributes:
+        easy: Distances at which a far head leads by LEAST_LEAD.
+        in_need: Others, for what nothing near one of the first distinguishes.
+        start: Near places at which the table always looks.
+        longest: The farthest near place.
+        least: How many places every row fixes.
+        first: Offsets of a table before it, whose states it reads; none: it reads tokens.
+        base: The base of rotary positions that the distances are for; None: they are for USUAL_BASE, and for others
+            where a program of `looking_back.far_lead` finds so.
+    """
+
+    easy: tuple[int, ...] = FAR_PLACES
+    in_need: tuple[int, ...] = FAR_IN_NEED
+    start: tuple[int, ...] = (0, 1, 2, 3)
+    longest: int = LONGEST_NEAR
+    least: int = 4
+    first: tuple[int, ...] = ()
+    base: float | None = None
+
+    @cached_property
+    def rest(self) -> dict[int, int]:
+        """The near place that a far one rests on: the nearest from which a head can look there.
+
+        Only one layer reads a table that follows another one, so its far places rest on the newest.
+
+        >>> FarPlaces((6,), ()).rest, FarPlaces((6,), (), first=(0, 1)).rest
+        ({10: 4, 9: 3, 8: 2, 7: 1, 6: 0}, {6: 0})
+        """
+        rests = (0,) if self.first else range(self.longest + 1)
+        return {place + rest: rest for rest in reversed(rests) for place in (*self.easy, *self.in_need)}
+
+
+USUAL = FarPlaces()
+YARN = FarPlaces(YARN_PLACES, (), base=YARN_BASE)
+CHAINED = FarPlaces(start=(0, 4), least=2, first=(0, 1, 2, 3))
+CAPPED = FarPlaces(CAPPED_PLACES, CAPPED_IN_NEED, start=(0,), longest=1, least=2, first=(0, 1), base=CAPPED_BASE)

@@ -19,12 +19,12 @@ need 6 to 14 places.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from byheart.checkpoints.windows.far import FAR_IN_NEED, FAR_PLACES
+from byheart.checkpoints.windows.far import LONGEST_NEAR, USUAL, FarPlaces
 from byheart.checkpoints.windows.goals import (
     Goals,
     ambiguity_message,
@@ -40,11 +40,9 @@ from byheart.errors import DataError
 Ints = npt.NDArray[np.int64]
 Schedule = tuple[tuple[int, ...], ...]
 LONGEST_OFFSET = 10
-LONGEST_NEAR = 4  # farther ones lead by less, and score all places so low at the start that float16 overflows
 MOST_TABLES = 24
 MOST_PLACES = 64  # of a sparse table
 WORTH_FARTHER = 2  # places that are saved
-NEAREST = 4  # places that every row of a sparse table fixes
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +141,7 @@ class SparsePlaces:
 
     near: tuple[int, ...]
     beyond: tuple[int, ...] = ()
+    far: FarPlaces = USUAL
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -150,10 +149,10 @@ class SparsePlaces:
 
     @property
     def rests(self) -> tuple[int, ...]:
-        return tuple(REST[offset] for offset in self.beyond)
+        return tuple(self.far.rest[offset] for offset in self.beyond)
 
     def tokens(self, script: Script, numbers: Ints, offset: int) -> Ints:
-        return tokens_at(script, numbers, offset, None if offset in self.near else REST[offset])
+        return tokens_at(script, numbers, offset, None if offset in self.near else self.far.rest[offset])
 
     def states(self, script: Script, numbers: Ints) -> Ints:
         """The window of each of the places, as a number."""
@@ -164,43 +163,40 @@ class SparsePlaces:
 
     def and_(self, some: Sequence[int]) -> SparsePlaces:
         """With some more, and with the near places that they rest on."""
-        near = {*self.near, *(o if o <= LONGEST_NEAR else REST[o] for o in some)}
-        return SparsePlaces(tuple(sorted(near)), tuple(sorted({*self.beyond, *(o for o in some if o > LONGEST_NEAR)})))
+        longest = self.far.longest
+        near = {*self.near, *(o if o <= longest else self.far.rest[o] for o in some)}
+        beyond = {*self.beyond, *(o for o in some if o > longest)}
+        return replace(self, near=tuple(sorted(near)), beyond=tuple(sorted(beyond)))
 
     def without(self, offset: int) -> SparsePlaces | None:
         """Without one, unless another rests on it."""
         if offset in self.rests:
             return None
         near, beyond = (tuple(o for o in some if o != offset) for some in (self.near, self.beyond))
-        return SparsePlaces(near, beyond)
+        return replace(self, near=near, beyond=beyond)
 
 
-# The near place that a far one rests on: the nearest from which a head can look there.
-REST = {
-    offset: rest
-    for rest in reversed(range(LONGEST_NEAR + 1))
-    for offset in (place + rest for place in (*FAR_PLACES, *FAR_IN_NEED))
-}
-_EASY = frozenset(FAR_PLACES)
-_EVERYWHERE = SparsePlaces(tuple(range(LONGEST_NEAR + 1)), tuple(sorted(REST)))
+_EVERYWHERE = SparsePlaces(tuple(range(LONGEST_NEAR + 1)), tuple(sorted(USUAL.rest)))
 
 
-def choose_places(script: Script, goals: Goals) -> SparsePlaces:
-    """The newest NEAREST places, and more of those that heads can look at.
+def choose_places(script: Script, goals: Goals, far: FarPlaces = USUAL) -> SparsePlaces:
+    """The places at which `far` starts, and more of those that heads can look at.
 
     Prompts from the middle of a text must be as long as the farthest place, so none is farther back than the longest
     suffix that somewhere decides; or about twice as far, if that saves WORTH_FARTHER places. A DataError names two
     places that cannot be distinguished.
     """
-    longest = min(max(REST) + 1, int(script.positions.max()) + 1)
+    longest = min(max(far.rest) + 1, int(script.positions.max()) + 1)
     most = int(suffix_lengths(script, goals, longest).max())
-    nearer, farther = (_grown(script, goals, min(limit, longest), longest) for limit in (most, 2 * most + LONGEST_NEAR))
+    nearer, farther = (
+        _grown(script, goals, min(limit, longest), longest, far) for limit in (most, 2 * most + far.longest)
+    )
     return farther if len(farther.offsets) <= len(nearer.offsets) - WORTH_FARTHER else nearer
 
 
-def _grown(script: Script, goals: Goals, most: int, longest: int) -> SparsePlaces:
+def _grown(script: Script, goals: Goals, most: int, longest: int, far: FarPlaces) -> SparsePlaces:
     """Step by step those places that decide most; beyond `most` only if none nearer helps."""
-    places, left = SparsePlaces(tuple(range(NEAREST))), np.arange(script.places)
+    places, left = SparsePlaces(far.start, far=far), np.arange(script.places)
     state = places.states(script, left)
     while (open_ := torn(state, goals.of_place[left])).any():
         left, state = left[open_], state[open_]
@@ -222,12 +218,14 @@ def _best_places(
     """One more offset, up to `most`, or two, after which fewest of the places `left` are undecided, measured by the
     factor per offset; of equals the nearest. Nothing if no offset makes any window differ.
 
-    Other far places than FAR_PLACES, and pairs of these, are tried where no single one decides half: they
+    Other far places than the easy ones, and pairs of these, are tried where no single one decides half: they
     recognize the end of a long run of one token, whose beginning no single place marks.
     """
     windows, needs = len(np.unique(state)), goals.of_place[left]
-    far = [o for o in sorted(REST) if o <= max(most, LONGEST_NEAR)]
-    far += [o for o in FAR_PLACES if o > most][:1]
+    rest, nearest, longest = places.far.rest, len(places.far.start), places.far.longest
+    easy = frozenset(places.far.easy)
+    far = [o for o in sorted(rest) if o <= max(most, longest)]
+    far += [o for o in places.far.easy if o > most][:1]
 
     def judged(some: Sequence[tuple[int, ...]]) -> list[tuple[float, int, tuple[int, ...]]]:
         found = []
@@ -241,19 +239,19 @@ def _best_places(
                 found.append((share ** (1 / cost), max(offsets), offsets))
         return found
 
-    single = [o for o in (*range(NEAREST, LONGEST_NEAR + 1), *far) if o not in places.offsets]
-    found = judged([(o,) for o in single if o <= LONGEST_NEAR or o in _EASY])
+    single = [o for o in (*range(nearest, longest + 1), *far) if o not in places.offsets]
+    found = judged([(o,) for o in single if o <= longest or o in easy])
     if not found or min(found)[0] > 0.5:
-        others = [o for o in single if o > LONGEST_NEAR and o not in _EASY]
+        others = [o for o in single if o > longest and o not in easy]
         found += judged([(o,) for o in others])
-        found += judged([(o - 1, o) for o in others if o - 1 not in places.offsets and o - 1 in REST])
+        found += judged([(o - 1, o) for o in others if o - 1 not in places.offsets and o - 1 in rest])
     return min(found)[2] if found else ()
 
 
 def _pruned(script: Script, goals: Goals, places: SparsePlaces) -> SparsePlaces:
     """Without the places that the others make needless."""
     numbers = np.arange(script.places)
-    for offset in reversed(places.offsets[NEAREST:]):
+    for offset in reversed(places.offsets[len(places.far.start) :]):
         fewer = places.without(offset)
         if fewer is not None and not torn(fewer.states(script, numbers), goals.of_place).any():
             places = fewer
