@@ -7,7 +7,8 @@
 `build` writes DIR/TEXT/ARCH with the command line. `run` imports nothing of byheart, so any Python that has the engine
 runs it; it appends a line per folder and setting to DIR/ENGINE.jsonl and skips those that have one. An engine gets
 token ids, or texts where its interface takes only texts; every token of `prompts` and `batches` in expected.json is
-counted up to the first that differs, and every position of a pass where the engine returns logits.
+counted up to the first that differs, and every position of a pass where the engine returns logits. Sensors of the first
+text are counted apart: weights in 8 bits set them off, so they are skipped there.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ Setting = tuple[str, Run | None, Pass | None]
 OLD = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "phi3", "gpt2", "opt", "gpt-neox")
 NEW = ("qwen3-moe", "granite", "olmo2", "smollm3", "gemma3", "gpt-oss", "deepseek-v3", "cohere", "qwen3-next", "bamba")
 TEXTS = ("review", "code", "zen", "table", "languages")
+SENSED = TEXTS[0]  # the text whose sensors are queried: 24 prompts take as long as everything else
 FAR = 400  # tokens; longer prompts are ids only
 
 
@@ -298,32 +300,54 @@ def agreeing(found: Ids, wanted: Ids) -> int:
     return next((k for k, (a, b) in enumerate(zip(found, wanted)) if a != b), min(len(found), len(wanted)))  # noqa: B905
 
 
-def groups(expected: dict[str, Any], batches: bool) -> Iterator[tuple[str, list[Ids], list[Ids]]]:
-    """Prompts side by side and their continuations; one by one for engines without batches."""
+Group = tuple[str, list[Ids], list[Ids], int]  # name, prompts side by side, continuations, tokens to request
+
+
+def groups(expected: dict[str, Any], batches: bool) -> Iterator[Group]:
+    """Prompts side by side; one by one for engines without batches. After the end more tokens are requested."""
     if batches:
         for batch in expected["batches"]:
-            yield batch["name"], batch["ids"], batch["continuation_ids"]
+            yield batch["name"], batch["ids"], batch["continuation_ids"], batch["count"]
         return
     for prompt in expected["prompts"]:
-        yield prompt["name"], [prompt["ids"]], [prompt["continuation_ids"]]
+        yield prompt["name"], [prompt["ids"]], [prompt["continuation_ids"]], prompt["count"]
     for batch in expected["batches"]:
-        if batch["name"].startswith("behind"):
-            yield batch["name"], batch["ids"], batch["continuation_ids"]
+        if batch["name"].startswith("after"):
+            yield batch["name"], batch["ids"], batch["continuation_ids"], batch["count"]
 
 
-def count(folder: Path, run: Run | None, every: Pass | None, batches: bool) -> dict[str, Any]:
-    """Tokens and correct ones, the first that is incorrect, and what a pass raised."""
-    expected, total, right, first = json.loads((folder / "expected.json").read_text()), 0, 0, None
-    for name, prompts, wanted in groups(expected, batches) if run else ():
+def sensors(expected: dict[str, Any]) -> Iterator[Group]:
+    """One by one, since a batch would be padded to the longest of them."""
+    for prompt in expected["sensors"]:
+        yield prompt["name"], [prompt["ids"]], [prompt["continuation_ids"]], len(prompt["continuation_ids"])
+
+
+def decode(those: Iterator[Group], run: Run) -> tuple[int, int, str | None]:
+    """Tokens and correct ones, and the first that is incorrect; a token after the end is one, too."""
+    total, right, first = 0, 0, None
+    for name, prompts, continuations, requested in those:
         try:
-            answers = run(prompts, max(map(len, wanted)))
+            answers = run(prompts, requested)
         except NotAText:
             continue
-        for row, (found, those) in enumerate(zip(answers, wanted, strict=True)):
-            same = agreeing(found, those)
-            total, right = total + len(those), right + same
-            if same < len(those) and first is None:
-                first = f"{name}, row {row}: token {same} is {found[same : same + 1]} instead of {those[same]}"
+        for row, (found, wanted) in enumerate(zip(answers, continuations, strict=True)):
+            same = agreeing(found, wanted)
+            beyond = same == len(wanted) < len(found)
+            total, right = total + len(wanted), right + same - beyond
+            if (same < len(wanted) or beyond) and first is None:
+                instead = "the end" if beyond else wanted[same]
+                first = f"{name}, row {row}: token {same} is {found[same : same + 1]} instead of {instead}"
+    return total, right, first
+
+
+def count(folder: Path, setting: Setting, batches: bool) -> dict[str, Any]:
+    """Tokens and correct ones, the first that is incorrect, and what a pass raised."""
+    name, run, every = setting
+    expected = json.loads((folder / "expected.json").read_text())
+    total, right, first = decode(groups(expected, batches), run) if run else (0, 0, None)
+    sensing = run is not None and folder.parent.name == SENSED and not name.startswith("Q8")
+    sensed = decode(sensors(expected), run) if run and sensing else (0, 0, None)
+    first = first or (sensed[2] and f"sensors: {sensed[2]}")
     positions = correct = 0
     for one in expected["logits"]["after_every_prefix"] if every else ():
         if len(one["pieces"]) > 1:
@@ -337,7 +361,8 @@ def count(folder: Path, run: Run | None, every: Pass | None, batches: bool) -> d
         positions, correct = positions + len(best), correct + same
         if same < len(best) and first is None:
             first = f"{one['name']}: {len(best) - same} of {len(best)} positions"
-    return {"asked": total, "right": right, "positions": positions, "correct": correct, "first": first}
+    found = {"asked": total, "right": right, "positions": positions, "correct": correct}
+    return found | {"sensed": sensed[0], "sensed_right": sensed[1], "first": first}
 
 
 def run_engine(name: str, room: Path, architectures: list[str], texts: list[str]) -> None:
@@ -352,8 +377,8 @@ def run_engine(name: str, room: Path, architectures: list[str], texts: list[str]
             about = {"text": text, "arch": architecture, "version": version(package)}
             rows = []
             try:
-                for setting, run, every in settings(folder):
-                    rows.append({"setting": setting, **count(folder, run, every, batches)})
+                for setting in settings(folder):
+                    rows.append({"setting": setting[0], **count(folder, setting, batches)})
             except Exception as error:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 place = f"{Path(where.filename).name}:{where.lineno}"
@@ -394,12 +419,16 @@ def cell(rows: list[dict[str, Any]]) -> str:
         return ""
     settings: dict[str, list[int]] = {}
     for row in rows:
-        sums = settings.setdefault(row["setting"], [0, 0, 0, 0])
-        for place, key in enumerate(("asked", "right", "positions", "correct")):
+        sums = settings.setdefault(row["setting"], [0, 0, 0, 0, 0, 0])
+        for place, key in enumerate(("asked", "right", "positions", "correct", "sensed", "sensed_right")):
             sums[place] += row[key]
-    asked, right, positions, correct = min(settings.values(), key=lambda sums: sums[1] + sums[3] - sums[0] - sums[2])
+    asked, right, positions, correct, sensed, seen = min(
+        settings.values(), key=lambda sums: sum(sums[1::2]) - sum(sums[::2])
+    )
     if right < asked:
         return f"**{right:,} of {asked:,}**"
+    if seen < sensed:
+        return f"**{seen:,} of {sensed:,} after sensors**"
     return f"**{correct:,} of {positions:,} positions**" if correct < positions else f"{right:,}"
 
 
