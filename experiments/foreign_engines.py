@@ -41,14 +41,15 @@ class NotAText(Exception):
 
 
 def transformers_(folder: Path) -> Iterator[Setting]:
-    """Three types, eager and fused attention, prompts padded on the left."""
+    """Three types, eager and fused attention (one of them from the second text on), prompts padded on the left."""
     import torch
     import transformers
 
     torch.set_num_threads(1)
     pad = json.loads((folder / "config.json").read_text())["pad_token_id"]
-    for dtype in ("float32", "bfloat16", "float16"):
-        for form in ("sdpa", "eager"):
+    some = {"float32": ("sdpa",), "bfloat16": ("eager",), "float16": ("eager",)}
+    for dtype in some:
+        for form in ("sdpa", "eager") if folder.parent.name == TEXTS[0] else some[dtype]:
             try:
                 model = transformers.AutoModelForCausalLM.from_pretrained(
                     folder, dtype=getattr(torch, dtype), attn_implementation=form
@@ -94,8 +95,9 @@ def vllm(folder: Path) -> Iterator[Setting]:
     model.llm_engine.engine_core.shutdown()
 
 
-def llama_cpp(folder: Path, types: tuple[str, ...] = ("F32", "F16", "BF16", "Q8_0")) -> Iterator[Setting]:
-    """byheart's GGUF in F32, F16, BF16 and Q8_0, in llama.cpp's server."""
+def llama_cpp(folder: Path) -> Iterator[Setting]:
+    """byheart's GGUF in F32, F16, BF16 and Q8_0 (from the second text on F16 and Q8_0), in llama.cpp's server."""
+    types = ("F32", "F16", "BF16", "Q8_0") if folder.parent.name == TEXTS[0] else ("F16", "Q8_0")
     with tempfile.TemporaryDirectory() as scratch:
         for kind in types:
             path = Path(scratch) / f"{kind}.gguf"
