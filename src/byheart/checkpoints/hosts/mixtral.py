@@ -32,7 +32,7 @@ def mixtral(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoi
     for depth, layer in enumerate(layers):
         prefix = f"model.layers.{depth}.block_sparse_moe."
         tensors[prefix + "gate.weight"] = layer.router
-        tensors[f"model.layers.{depth}.post_attention_layernorm.weight"] = layer.norm
+        tensors[f"model.layers.{depth}.post_attention_layernorm.weight"] = decoder.design.norm_gain * layer.norm
         for number, expert in enumerate(layer.experts):
             names = {"w1": expert.gate, "w3": expert.up, "w2": expert.down}
             tensors |= {f"{prefix}experts.{number}.{name}.weight": tensor for name, tensor in names.items()}

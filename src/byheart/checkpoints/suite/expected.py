@@ -37,7 +37,7 @@ import numpy.typing as npt
 from byheart.checkpoints.engines.expected import FORMAT, VERSION, Pass
 from byheart.checkpoints.engines.questions import Prompt, Questions
 from byheart.checkpoints.suite.reference import Reference, open_reference
-from byheart.checkpoints.suite.sensing import alarm_tokens, sensor_prompts
+from byheart.checkpoints.suite.sensing import alarm_tokens, sensor_batches, sensor_prompts
 from byheart.data.tokens.lexicon import Lexicon
 
 Floats = npt.NDArray[np.float64]
@@ -130,6 +130,7 @@ def expected(
     passes, rows, tolerance = measured(folder, asked, lexicon.failure, prompts) if shown else ([], [], {})
     machine = open_reference(folder).in_type() if shown else None
     batches = batches_of(asked, far_prompt(asked, passes[-1].ids) if passes else [])
+    sensors = sensor_prompts(folder, asked) if shown else []
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -138,7 +139,8 @@ def expected(
         "documents": documents,
         "prompts": [_prompt(prompt, lexicon, asked) for prompt in prompts],
         "batches": [_batch(batch, asked, lexicon.failure, passes, machine) for batch in batches],
-        "sensors": [_prompt(one, lexicon, asked) for one in (sensor_prompts(folder, asked) if shown else ())],
+        "sensors": [_prompt(one, lexicon, asked) for one in sensors],
+        "sensor_batches": [_side_by_side(rows, asked, "sensors side by side") for rows in sensor_batches(sensors)],
         "alarms": alarm_tokens(folder),
         "margins": {name: dict(values) for name, values in margins.items()},
         "not_proved": dict(not_proved),
@@ -165,12 +167,16 @@ def _batch(
     batch: Sequence[Prompt], asked: Questions, failure: int, passes: Sequence[Pass], run: Logits | None
 ) -> dict[str, Any]:
     logits = [] if run is None else [_decoded(prompt, failure, passes, run) for prompt in batch]
+    name = batch[0].name if len(batch) == 1 else f"{len(batch)} prompts side by side"
+    return {**_side_by_side(batch, asked, name), "logits": [_rounded(rows) for rows in logits]}
+
+
+def _side_by_side(batch: Sequence[Prompt], asked: Questions, name: str) -> dict[str, Any]:
     return {
-        "name": batch[0].name if len(batch) == 1 else f"{len(batch)} prompts side by side",
+        "name": name,
         "ids": [list(prompt.ids) for prompt in batch],
         "count": requested(batch[0], asked) if len(batch) == 1 else len(batch[0].continuation),
         "continuation_ids": [list(prompt.continuation) for prompt in batch],
-        "logits": [_rounded(rows) for rows in logits],
     }
 
 
