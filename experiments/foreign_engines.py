@@ -32,7 +32,8 @@ Setting = tuple[str, Run | None, Pass | None]
 OLD = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "phi3", "gpt2", "opt", "gpt-neox")
 NEW = ("qwen3-moe", "granite", "olmo2", "smollm3", "gemma3", "gpt-oss", "deepseek-v3", "cohere", "qwen3-next", "bamba")
 TEXTS = ("review", "code", "zen", "table", "languages")
-SENSED = TEXTS[0]  # the text whose sensors are queried: 24 prompts take as long as everything else
+SENSED = TEXTS[0]  # the text whose sensors are queried: 54 prompts take longer than everything else
+SLOW = ("Transformers", "vLLM", "mlx-lm")  # get one prompt of every sensor
 FAR = 400  # tokens; longer prompts are ids only
 
 
@@ -181,13 +182,18 @@ def mlx(folder: Path) -> Iterator[Setting]:
     from mlx_lm.utils import load_model
 
     mx.set_default_device(mx.cpu)
+    end = json.loads((folder / "config.json").read_text())["eos_token_id"]
     for dtype in ("float32", "bfloat16"):
         model, _ = load_model(folder)
         model.set_dtype(getattr(mx, dtype))
 
         def run(prompts: list[Ids], count: int, model: Any = model) -> list[Ids]:
-            steps = generate_step(mx.array(prompts[0]), model, max_tokens=count)
-            return [[int(token) for token, _ in steps]]
+            found: Ids = []  # as `stream_generate`, which wants a tokenizer, too
+            for token, _ in generate_step(mx.array(prompts[0]), model, max_tokens=count):
+                found.append(int(token))
+                if token == end:
+                    break
+            return [found]
 
         def every(ids: Ids, model: Any = model) -> Ids:
             return [int(token) for token in mx.argmax(model(mx.array([ids]))[0], axis=-1).tolist()]
@@ -318,10 +324,16 @@ def groups(expected: dict[str, Any], batches: bool) -> Iterator[Group]:
             yield batch["name"], batch["ids"], batch["continuation_ids"], batch["count"]
 
 
-def sensors(expected: dict[str, Any]) -> Iterator[Group]:
-    """One by one, since a batch would be padded to the longest of them."""
+def sensors(expected: dict[str, Any], batches: bool, few: bool) -> Iterator[Group]:
+    """Every prompt by itself; one of each sensor, side by side if they can be, in engines that are slow."""
+    if few and batches:
+        for batch in expected["sensor_batches"]:
+            yield batch["name"], batch["ids"], batch["continuation_ids"], batch["count"]
+        return
+    chosen = [ids for batch in expected["sensor_batches"] for ids in batch["ids"]]
     for prompt in expected["sensors"]:
-        yield prompt["name"], [prompt["ids"]], [prompt["continuation_ids"]], len(prompt["continuation_ids"])
+        if not few or prompt["ids"] in chosen:
+            yield prompt["name"], [prompt["ids"]], [prompt["continuation_ids"]], len(prompt["continuation_ids"])
 
 
 def decode(those: Iterator[Group], run: Run) -> tuple[int, int, str | None]:
@@ -342,13 +354,13 @@ def decode(those: Iterator[Group], run: Run) -> tuple[int, int, str | None]:
     return total, right, first
 
 
-def count(folder: Path, setting: Setting, batches: bool) -> dict[str, Any]:
+def count(folder: Path, setting: Setting, batches: bool, few: bool) -> dict[str, Any]:
     """Tokens and correct ones, the first that is incorrect, and what a pass raised."""
     name, run, every = setting
     expected = json.loads((folder / "expected.json").read_text())
     total, right, first = decode(groups(expected, batches), run) if run else (0, 0, None)
     sensing = run is not None and folder.parent.name == SENSED and not name.startswith("Q8")
-    sensed = decode(sensors(expected), run) if run and sensing else (0, 0, None)
+    sensed = decode(sensors(expected, batches, few), run) if run and sensing else (0, 0, None)
     first = first or (sensed[2] and f"sensors: {sensed[2]}")
     positions = correct = 0
     for one in expected["logits"]["after_every_prefix"] if every else ():
@@ -380,7 +392,7 @@ def run_engine(name: str, room: Path, architectures: list[str], texts: list[str]
             rows = []
             try:
                 for setting in settings(folder):
-                    rows.append({"setting": setting[0], **count(folder, setting, batches)})
+                    rows.append({"setting": setting[0], **count(folder, setting, batches, name in SLOW)})
             except Exception as error:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 place = f"{Path(where.filename).name}:{where.lineno}"
@@ -434,6 +446,13 @@ def cell(rows: list[dict[str, Any]]) -> str:
     return f"**{correct:,} of {positions:,} positions**" if correct < positions else f"{right:,}"
 
 
+def _whole(rows: list[dict[str, Any]]) -> list[str]:
+    """The texts, and for each how many architectures where these are not all."""
+    ran = {text: {row["arch"] for row in rows if row["text"] == text} for text in TEXTS}
+    most = max(map(len, ran.values()))
+    return [t if len(those) == most else f"{t} in {len(those)} of them" for t, those in ran.items() if those]
+
+
 def table(room: Path, docs: Path | None) -> None:
     """Print the table of docs/found.md, or write it into the page."""
     from doc_tables import insert, markdown
@@ -444,14 +463,19 @@ def table(room: Path, docs: Path | None) -> None:
     lines = [["architecture", *heads]]
     for architecture in (*OLD, *NEW):
         cells = [cell([row for row in rows if row["arch"] == architecture]) for rows in known.values()]
-        lines.append([architecture, *cells])
+        if any(cells):
+            lines.append([architecture, *cells])
     measured = [row for rows in known.values() for row in rows if "asked" in row]
-    decoded, seen = sum(row["asked"] for row in measured), sum(row["positions"] for row in measured)
+    decoded, seen = (sum(row[key] for row in measured) for key in ("asked", "positions"))
+    sensed = sum(row["sensed"] for row in measured)
     folders = len({(row["text"], row["arch"]) for row in measured})
-    texts = {n: ", ".join(dict.fromkeys(r["text"] for r in rows)) for n, rows in known.items()}
+    texts = {n: ", ".join(_whole(rows)) for n, rows in known.items()}
     about = [f"- {name} ({texts[name]}): {str(ENGINES[name][2].__doc__)[0].lower()}{ENGINES[name][2].__doc__[1:]}"
              for name in known]  # fmt: skip
-    sentence = f"{decoded:,} decoded tokens and {seen:,} positions of {folders} fixtures. Texts and settings:\n\n"
+    sentence = (
+        f"{decoded:,} decoded tokens, {sensed:,} tokens after sensors and {seen:,} positions of {folders} fixtures."
+    )
+    sentence += " Texts and settings:\n\n"
     sentence += "\n".join(about)
     if docs is None:
         print(markdown(lines, sentence))
