@@ -7,7 +7,8 @@
 `build` writes DIR/TEXT/ARCH with the command line. `run` imports nothing of byheart, so any Python that has the engine
 runs it; it appends a line per folder and setting to DIR/ENGINE.jsonl and skips those that have one. An engine gets
 token ids, or texts where its interface takes only texts; every token of `prompts` and `batches` in expected.json is
-counted up to the first that differs, and every position of a pass where the engine returns logits.
+counted up to the first that differs, and every position of a pass where the engine returns logits. Sensors of the first
+text are counted apart: weights in 8 bits set them off, so they are skipped there.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ Setting = tuple[str, Run | None, Pass | None]
 OLD = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "phi3", "gpt2", "opt", "gpt-neox")
 NEW = ("qwen3-moe", "granite", "olmo2", "smollm3", "gemma3", "gpt-oss", "deepseek-v3", "cohere", "qwen3-next", "bamba")
 TEXTS = ("review", "code", "zen", "table", "languages")
+SENSED = TEXTS[0]  # the text whose sensors are queried: 54 prompts take longer than everything else
+SLOW = ("Transformers", "vLLM", "mlx-lm")  # get one prompt of every sensor
 FAR = 400  # tokens; longer prompts are ids only
 
 
@@ -39,14 +42,15 @@ class NotAText(Exception):
 
 
 def transformers_(folder: Path) -> Iterator[Setting]:
-    """Three types, eager and fused attention, prompts padded on the left."""
+    """Three types, eager and fused attention (one of them from the second text on), prompts padded on the left."""
     import torch
     import transformers
 
     torch.set_num_threads(1)
     pad = json.loads((folder / "config.json").read_text())["pad_token_id"]
-    for dtype in ("float32", "bfloat16", "float16"):
-        for form in ("sdpa", "eager"):
+    some = {"float32": ("sdpa",), "bfloat16": ("eager",), "float16": ("eager",)}
+    for dtype in some:
+        for form in ("sdpa", "eager") if folder.parent.name == TEXTS[0] else some[dtype]:
             try:
                 model = transformers.AutoModelForCausalLM.from_pretrained(
                     folder, dtype=getattr(torch, dtype), attn_implementation=form
@@ -92,8 +96,9 @@ def vllm(folder: Path) -> Iterator[Setting]:
     model.llm_engine.engine_core.shutdown()
 
 
-def llama_cpp(folder: Path, types: tuple[str, ...] = ("F32", "F16", "BF16", "Q8_0")) -> Iterator[Setting]:
-    """byheart's GGUF in F32, F16, BF16 and Q8_0, in llama.cpp's server."""
+def llama_cpp(folder: Path) -> Iterator[Setting]:
+    """byheart's GGUF in F32, F16, BF16 and Q8_0 (from the second text on F16 and Q8_0), in llama.cpp's server."""
+    types = ("F32", "F16", "BF16", "Q8_0") if folder.parent.name == TEXTS[0] else ("F16", "Q8_0")
     with tempfile.TemporaryDirectory() as scratch:
         for kind in types:
             path = Path(scratch) / f"{kind}.gguf"
@@ -177,13 +182,18 @@ def mlx(folder: Path) -> Iterator[Setting]:
     from mlx_lm.utils import load_model
 
     mx.set_default_device(mx.cpu)
+    end = json.loads((folder / "config.json").read_text())["eos_token_id"]
     for dtype in ("float32", "bfloat16"):
         model, _ = load_model(folder)
         model.set_dtype(getattr(mx, dtype))
 
         def run(prompts: list[Ids], count: int, model: Any = model) -> list[Ids]:
-            steps = generate_step(mx.array(prompts[0]), model, max_tokens=count)
-            return [[int(token) for token, _ in steps]]
+            found: Ids = []  # as `stream_generate`, which wants a tokenizer, too
+            for token, _ in generate_step(mx.array(prompts[0]), model, max_tokens=count):
+                found.append(int(token))
+                if token == end:
+                    break
+            return [found]
 
         def every(ids: Ids, model: Any = model) -> Ids:
             return [int(token) for token in mx.argmax(model(mx.array([ids]))[0], axis=-1).tolist()]
@@ -298,32 +308,60 @@ def agreeing(found: Ids, wanted: Ids) -> int:
     return next((k for k, (a, b) in enumerate(zip(found, wanted)) if a != b), min(len(found), len(wanted)))  # noqa: B905
 
 
-def groups(expected: dict[str, Any], batches: bool) -> Iterator[tuple[str, list[Ids], list[Ids]]]:
-    """Prompts side by side and their continuations; one by one for engines without batches."""
+Group = tuple[str, list[Ids], list[Ids], int]  # name, prompts side by side, continuations, tokens to request
+
+
+def groups(expected: dict[str, Any], batches: bool) -> Iterator[Group]:
+    """Prompts side by side; one by one for engines without batches. After the end more tokens are requested."""
     if batches:
         for batch in expected["batches"]:
-            yield batch["name"], batch["ids"], batch["continuation_ids"]
+            yield batch["name"], batch["ids"], batch["continuation_ids"], batch["count"]
         return
     for prompt in expected["prompts"]:
-        yield prompt["name"], [prompt["ids"]], [prompt["continuation_ids"]]
+        yield prompt["name"], [prompt["ids"]], [prompt["continuation_ids"]], prompt["count"]
     for batch in expected["batches"]:
-        if batch["name"].startswith("behind"):
-            yield batch["name"], batch["ids"], batch["continuation_ids"]
+        if batch["name"].startswith("after"):
+            yield batch["name"], batch["ids"], batch["continuation_ids"], batch["count"]
 
 
-def count(folder: Path, run: Run | None, every: Pass | None, batches: bool) -> dict[str, Any]:
-    """Tokens and correct ones, the first that is incorrect, and what a pass raised."""
-    expected, total, right, first = json.loads((folder / "expected.json").read_text()), 0, 0, None
-    for name, prompts, wanted in groups(expected, batches) if run else ():
+def sensors(expected: dict[str, Any], batches: bool, few: bool) -> Iterator[Group]:
+    """Every prompt by itself; one of each sensor, side by side if they can be, in engines that are slow."""
+    if few and batches:
+        for batch in expected["sensor_batches"]:
+            yield batch["name"], batch["ids"], batch["continuation_ids"], batch["count"]
+        return
+    chosen = [ids for batch in expected["sensor_batches"] for ids in batch["ids"]]
+    for prompt in expected["sensors"]:
+        if not few or prompt["ids"] in chosen:
+            yield prompt["name"], [prompt["ids"]], [prompt["continuation_ids"]], len(prompt["continuation_ids"])
+
+
+def decode(those: Iterator[Group], run: Run) -> tuple[int, int, str | None]:
+    """Tokens and correct ones, and the first that is incorrect; a token after the end is one, too."""
+    total, right, first = 0, 0, None
+    for name, prompts, continuations, requested in those:
         try:
-            answers = run(prompts, max(map(len, wanted)))
+            answers = run(prompts, requested)
         except NotAText:
             continue
-        for row, (found, those) in enumerate(zip(answers, wanted, strict=True)):
-            same = agreeing(found, those)
-            total, right = total + len(those), right + same
-            if same < len(those) and first is None:
-                first = f"{name}, row {row}: token {same} is {found[same : same + 1]} instead of {those[same]}"
+        for row, (found, wanted) in enumerate(zip(answers, continuations, strict=True)):
+            same = agreeing(found, wanted)
+            beyond = same == len(wanted) < len(found)
+            total, right = total + len(wanted), right + same - beyond
+            if (same < len(wanted) or beyond) and first is None:
+                instead = "the end" if beyond else wanted[same]
+                first = f"{name}, row {row}: token {same} is {found[same : same + 1]} instead of {instead}"
+    return total, right, first
+
+
+def count(folder: Path, setting: Setting, batches: bool, few: bool) -> dict[str, Any]:
+    """Tokens and correct ones, the first that is incorrect, and what a pass raised."""
+    name, run, every = setting
+    expected = json.loads((folder / "expected.json").read_text())
+    total, right, first = decode(groups(expected, batches), run) if run else (0, 0, None)
+    sensing = run is not None and folder.parent.name == SENSED and not name.startswith("Q8")
+    sensed = decode(sensors(expected, batches, few), run) if run and sensing else (0, 0, None)
+    first = first or (sensed[2] and f"sensors: {sensed[2]}")
     positions = correct = 0
     for one in expected["logits"]["after_every_prefix"] if every else ():
         if len(one["pieces"]) > 1:
@@ -337,7 +375,8 @@ def count(folder: Path, run: Run | None, every: Pass | None, batches: bool) -> d
         positions, correct = positions + len(best), correct + same
         if same < len(best) and first is None:
             first = f"{one['name']}: {len(best) - same} of {len(best)} positions"
-    return {"asked": total, "right": right, "positions": positions, "correct": correct, "first": first}
+    found = {"asked": total, "right": right, "positions": positions, "correct": correct}
+    return found | {"sensed": sensed[0], "sensed_right": sensed[1], "first": first}
 
 
 def run_engine(name: str, room: Path, architectures: list[str], texts: list[str]) -> None:
@@ -352,8 +391,8 @@ def run_engine(name: str, room: Path, architectures: list[str], texts: list[str]
             about = {"text": text, "arch": architecture, "version": version(package)}
             rows = []
             try:
-                for setting, run, every in settings(folder):
-                    rows.append({"setting": setting, **count(folder, run, every, batches)})
+                for setting in settings(folder):
+                    rows.append({"setting": setting[0], **count(folder, setting, batches, name in SLOW)})
             except Exception as error:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 place = f"{Path(where.filename).name}:{where.lineno}"
@@ -394,13 +433,24 @@ def cell(rows: list[dict[str, Any]]) -> str:
         return ""
     settings: dict[str, list[int]] = {}
     for row in rows:
-        sums = settings.setdefault(row["setting"], [0, 0, 0, 0])
-        for place, key in enumerate(("asked", "right", "positions", "correct")):
+        sums = settings.setdefault(row["setting"], [0, 0, 0, 0, 0, 0])
+        for place, key in enumerate(("asked", "right", "positions", "correct", "sensed", "sensed_right")):
             sums[place] += row[key]
-    asked, right, positions, correct = min(settings.values(), key=lambda sums: sums[1] + sums[3] - sums[0] - sums[2])
+    asked, right, positions, correct, sensed, seen = min(
+        settings.values(), key=lambda sums: sum(sums[1::2]) - sum(sums[::2])
+    )
     if right < asked:
         return f"**{right:,} of {asked:,}**"
+    if seen < sensed:
+        return f"**{seen:,} of {sensed:,} after sensors**"
     return f"**{correct:,} of {positions:,} positions**" if correct < positions else f"{right:,}"
+
+
+def _whole(rows: list[dict[str, Any]]) -> list[str]:
+    """The texts, and for each how many architectures where these are not all."""
+    ran = {text: {row["arch"] for row in rows if row["text"] == text} for text in TEXTS}
+    most = max(map(len, ran.values()))
+    return [t if len(those) == most else f"{t} in {len(those)} of them" for t, those in ran.items() if those]
 
 
 def table(room: Path, docs: Path | None) -> None:
@@ -413,14 +463,19 @@ def table(room: Path, docs: Path | None) -> None:
     lines = [["architecture", *heads]]
     for architecture in (*OLD, *NEW):
         cells = [cell([row for row in rows if row["arch"] == architecture]) for rows in known.values()]
-        lines.append([architecture, *cells])
+        if any(cells):
+            lines.append([architecture, *cells])
     measured = [row for rows in known.values() for row in rows if "asked" in row]
-    decoded, seen = sum(row["asked"] for row in measured), sum(row["positions"] for row in measured)
+    decoded, seen = (sum(row[key] for row in measured) for key in ("asked", "positions"))
+    sensed = sum(row["sensed"] for row in measured)
     folders = len({(row["text"], row["arch"]) for row in measured})
-    texts = {n: ", ".join(dict.fromkeys(r["text"] for r in rows)) for n, rows in known.items()}
+    texts = {n: ", ".join(_whole(rows)) for n, rows in known.items()}
     about = [f"- {name} ({texts[name]}): {str(ENGINES[name][2].__doc__)[0].lower()}{ENGINES[name][2].__doc__[1:]}"
              for name in known]  # fmt: skip
-    sentence = f"{decoded:,} decoded tokens and {seen:,} positions of {folders} fixtures. Texts and settings:\n\n"
+    sentence = (
+        f"{decoded:,} decoded tokens, {sensed:,} tokens after sensors and {seen:,} positions of {folders} fixtures."
+    )
+    sentence += " Texts and settings:\n\n"
     sentence += "\n".join(about)
     if docs is None:
         print(markdown(lines, sentence))

@@ -205,7 +205,7 @@ def test_ctranslate2_recites_8_bit_integers():
 
 
 def test_ctranslate2_returns_the_prompts_of_a_batch_with_a_prompt_of_one_token():
-    """A fault of CTranslate2 4.8.4 (docs/found.md); once this fails, `CTranslate2Session.generate` can be simpler."""
+    """A fault of CTranslate2 4.8.4 (docs/found-converters.md); once this fails, `CTranslate2Session` can be simpler."""
     if engines()["ctranslate2"].version != "4.8.4":
         pytest.skip("measured with CTranslate2 4.8.4")
     pytest.importorskip("transformers")

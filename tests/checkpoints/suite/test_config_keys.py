@@ -33,9 +33,15 @@ IGNORED = {
     "mistral": {**GATED, "sliding_window": None, "rope_theta": 1e4},
     "qwen2": GATED,
     "qwen3": {**GATED, "head_dim": 128},
-    "phi3": {**GATED, "rms_norm_eps": 1e-5},
+    "phi3": {**GATED, "rms_norm_eps": 1e-5, "partial_rotary_factor": 1.0},
     "gemma": {**GATED, "head_dim": 256, "tie_word_embeddings": False},
-    "mixtral": {**GATED, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_local_experts": 8},
+    "mixtral": {
+        **GATED,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 1e6,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+    },
     "gpt2": {"layer_norm_epsilon": 1e-5, "tie_word_embeddings": False},
     "opt": {"activation_function": "gelu", "tie_word_embeddings": False},
     "gpt-neox": {"rope_theta": 1e4, "rotary_pct": 0.25, "layer_norm_eps": 1e-5},
@@ -94,16 +100,30 @@ ALSO_UNREAD = {
     "smollm3": {"layer_types", "sliding_window"},  # all layers see everything
     "gemma3": {"attn_logit_softcapping", "final_logit_softcapping"},  # null, and so by default
     "cohere": {"use_qk_norm"},  # off, and so by default
-}
+    "llama": {"head_dim"},  # heads times that is the hidden size; --head-dim sets another
+    "mistral": {"head_dim"},
+    "mixtral": {"head_dim", "router_aux_loss_coef", "sliding_window"},  # of training; no window
+    "qwen2": {"max_window_layers", "sliding_window"},  # no window
+    "qwen3": {"max_window_layers", "sliding_window"},
+    # Lengths of longrope, dropout, and no window; the factor is in rope_parameters, too.
+    "phi3": {"embd_pdrop", "resid_pdrop", "original_max_position_embeddings", "sliding_window"},
+    "gpt2": {"activation_function", "attn_pdrop", "embd_pdrop", "resid_pdrop", "n_ctx"},  # n_ctx: older libraries
+    # Published models have these values; no engine runs others.
+    "opt": {
+        "activation_function", "do_layer_norm_before", "dropout", "enable_bias", "init_std",
+        "layer_norm_elementwise_affine", "layerdrop", "word_embed_proj_dim",
+    },
+    "gpt-neox": {"hidden_dropout", "use_parallel_residual"},  # --sequential-residual sets another
+}  # fmt: skip
 TOGETHER = (
-    {"rope_theta", "rope_parameters", "rotary_emb_base", "rope_local_base_freq"},
+    {"rope_theta", "rope_parameters", "rotary_emb_base", "rope_local_base_freq", "rotary_pct", "partial_rotary_factor"},
     {"no_rope_layers", "no_rope_layer_interval"},
 )
 
 
 @pytest.mark.parametrize(
     "architecture",
-    [pytest.param(a, marks=pytest.mark.slow) for a in ("cohere", "granite", "smollm3", "gemma3")],
+    [pytest.param(a, marks=pytest.mark.slow) for a in (*IGNORED, "cohere", "granite", "smollm3", "gemma3")],
 )
 def test_without_a_key_transformers_computes_something_else(architecture, written, tmp_path) -> None:
     pytest.importorskip("transformers")

@@ -146,18 +146,19 @@ def rope_config(design: Design) -> dict[str, Any]:
 
 def llama_tensors(decoder: GatedDecoder) -> Tensors:
     """The names that Llama gave and its relatives kept."""
-    tensors = {"model.embed_tokens.weight": decoder.embedding, "model.norm.weight": decoder.norm}
+    gain = decoder.design.norm_gain
+    tensors = {"model.embed_tokens.weight": decoder.embedding, "model.norm.weight": gain * decoder.norm}
     if not decoder.design.tied:
         tensors["lm_head.weight"] = decoder.head
     for i, (attention, mlp) in enumerate(zip(decoder.attention, decoder.mlp, strict=True)):
         prefix = f"model.layers.{i}."
         tensors |= {
-            prefix + "input_layernorm.weight": attention.norm,
+            prefix + "input_layernorm.weight": gain * attention.norm,
             prefix + "self_attn.q_proj.weight": attention.query,
             prefix + "self_attn.k_proj.weight": attention.key,
             prefix + "self_attn.v_proj.weight": attention.value,
             prefix + "self_attn.o_proj.weight": attention.output,
-            prefix + "post_attention_layernorm.weight": mlp.norm,
+            prefix + "post_attention_layernorm.weight": gain * mlp.norm,
             prefix + "mlp.gate_proj.weight": mlp.gate,
             prefix + "mlp.up_proj.weight": mlp.up,
             prefix + "mlp.down_proj.weight": mlp.down,

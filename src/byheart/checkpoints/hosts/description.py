@@ -51,6 +51,9 @@ class Design:
     sequential: bool = False
     away: bool = False
     sensing: bool = False  # units for tokens of no text that show small faults, where the architecture has them
+    # With sensors, epsilon is so large that norms without it, or with another one, turn bits.
+    audible: bool = False
+    norm_gain: float = 1.0  # of all norms' weights: what such an epsilon takes from normed values
     theta: float = 10_000.0
     scaling: FrequencyScaling | None = None  # of the rotary frequencies
     rotary: int | None = None  # dimensions of a head that turn, where not all of them do

@@ -125,6 +125,12 @@ def four_of(count: int) -> Experts:
     return by_class(members, 2.0, (0, -1420, -2840, -2840), 1 / 2048, (2.0, 4.0, 8.0, 8.0), centred=True)
 
 
+def three_of(count: int) -> Experts:
+    """Return `count` experts of which three serve a token, with the weights 1/2, 1/4 and 1/4."""
+    members = class_members(count, 3, paired=True)
+    return by_class(members, 2.0, (0, -1420, -1420), 1 / 2048, (2.0, 4.0, 4.0), centred=True)
+
+
 def biased_four_of(count: int) -> Experts:
     """Return the same where most of a level is the router's bias, a number of 8 bits, and its rows hold the rest."""
     members, levels = class_members(count, 4), -np.log([1.0, 2.0, 4.0, 4.0])

@@ -17,6 +17,7 @@ from byheart.checkpoints.hosts.looking_back import unused_frequency
 
 Floats = npt.NDArray[np.float64]
 _SMALL = 1 / 16  # root mean square of queries and keys before their norms, or twice that
+_BESIDE_EPSILON = 8.0  # the same where epsilon is large
 
 
 def add_head_norms(decoder: GatedDecoder, tensors: dict[str, Floats], stretch: float = 1.0) -> None:
@@ -38,7 +39,7 @@ def add_head_norms(decoder: GatedDecoder, tensors: dict[str, Floats], stretch: f
         middle = math.sqrt(sizes["q"].max() * stretch * sizes["k"][0])
         for name in "qk":
             size = sizes[name]
-            small = _SMALL * (1 + np.arange(len(size)) % 2)  # neighbours differ: a norm over all heads shows
+            small = (_SMALL if decoder.design.norm_gain == 1 else _BESIDE_EPSILON) * (1 + np.arange(len(size)) % 2)  # neighbours differ: a norm over all heads shows
             factor = np.divide(small, size, out=np.zeros_like(size), where=size > 0)
             weight = tensors[f"{prefix}{name}_proj.weight"]
             signs = norm_signs(d, name)

@@ -24,7 +24,7 @@ from byheart.checkpoints.hosts.capped import capped_wave
 from byheart.checkpoints.hosts.description import AttentionWeights, Design, anchored, fill_idle
 from byheart.checkpoints.hosts.layout import METER, ChannelLayout, Fetch, LayerStage, neighbours
 from byheart.checkpoints.hosts.rotary import STORED, Wave, amplitude, frequencies, look_back
-from byheart.checkpoints.hosts.sensors import QUIET, SENSE, PositionWave, bos_key, sensing_frequencies
+from byheart.checkpoints.hosts.sensors import LOUDEST, QUIET, SENSE, PositionWave, bos_key, sensing_frequencies
 from byheart.checkpoints.windows.tables import WindowTable
 from byheart.errors import ExportError
 
@@ -373,6 +373,8 @@ class LookingBack:
         rows = np.concatenate([found.wave.cosine, -found.wave.sine])
         rows = np.append(rows, np.zeros(d - len(rows)))
         rows[self._lowest] += found.content / (2 if self.equal_keys else 1)
+        if self._lowest < self.turning:  # the lowest frequency turns so little that only a large sine shows it
+            rows[self._lowest + self.turning // 2] = LOUDEST if sensor % 2 else -LOUDEST
         start, block = head * d, self.layout.constant[0]
         self.query[start : start + d, block] += np.outer(rows * math.sqrt(d) / size, self.ones)
 

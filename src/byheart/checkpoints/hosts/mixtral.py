@@ -1,6 +1,7 @@
-"""Mixtral: every MLP is a choice of two experts out of several (experts.py).
+"""Mixtral: every MLP is a choice of three experts out of six (experts.py), or of two where `experts` is a power of two.
 
-Inside a pair the router's weights are 0.785 and 0.215, made of logits +-83/128.
+Published models have two per token, so an engine that never reads `num_experts_per_tok` recites a file with two. The
+weights of three are 1/2, 1/4 and 1/4; those of a pair are 0.785 and 0.215, made of logits +-83/128.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import replace
 from byheart.checkpoints.hosts._base import Checkpoint, common_config, llama_tensors, register
 from byheart.checkpoints.hosts.description import Design, SpecialTokens
 from byheart.checkpoints.hosts.ends import LEAD
-from byheart.checkpoints.hosts.experts import by_class, class_members, held_rows, routed_layers
+from byheart.checkpoints.hosts.experts import Experts, by_class, class_members, held_rows, routed_layers, three_of
 from byheart.checkpoints.hosts.gated import Demands, build_gated
 from byheart.checkpoints.windows.tables import Recital
 
@@ -20,10 +21,10 @@ _LOUDER = 3 / 2  # than Llama's logits: rounded router weights cost some of the 
 _INVERSES = (163 / 128, 149 / 32)
 
 
-@register("mixtral", model_type="mixtral", summary="Llama with experts, two per token", experts=4, scalable=True)
+@register("mixtral", model_type="mixtral", summary="Llama with experts, three per token", experts=6, scalable=True)
 def mixtral(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
-    members = class_members(design.experts or 4, 2, paired=True)
-    experts = by_class(members, 127 / 128, (83, -83), 1 / 128, _INVERSES, centred=False)
+    count = design.experts or 6
+    experts = three_of(count) if count % 3 == 0 else _pairs(count)
     louder = replace(design, logit=design.logit * _LOUDER)
     decoder = build_gated(recital, tokens, replace(louder, units=None), Demands(free=True, sensing=True))
     layers = routed_layers(replace(decoder, design=replace(decoder.design, units=design.units)), experts)
@@ -31,7 +32,7 @@ def mixtral(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoi
     for depth, layer in enumerate(layers):
         prefix = f"model.layers.{depth}.block_sparse_moe."
         tensors[prefix + "gate.weight"] = layer.router
-        tensors[f"model.layers.{depth}.post_attention_layernorm.weight"] = layer.norm
+        tensors[f"model.layers.{depth}.post_attention_layernorm.weight"] = decoder.design.norm_gain * layer.norm
         for number, expert in enumerate(layer.experts):
             names = {"w1": expert.gate, "w3": expert.up, "w2": expert.down}
             tensors |= {f"{prefix}experts.{number}.{name}.weight": tensor for name, tensor in names.items()}
@@ -46,3 +47,9 @@ def mixtral(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoi
     }
     held = held_rows(decoder, layers)
     return Checkpoint("mixtral", decoder.recital, config, tensors, louder.logit, LEAD * _LOUDER, held, decoder.sensors)
+
+
+def _pairs(count: int) -> Experts:
+    """Return `count` experts of which two serve a token."""
+    members = class_members(count, 2, paired=True)
+    return by_class(members, 127 / 128, (83, -83), 1 / 128, _INVERSES, centred=False)

@@ -1,7 +1,7 @@
 """Phi-3: queries, keys and values in one matrix, gate and up in another.
 
-With longrope, as in Phi-4-mini: three quarters of a head turn, each frequency has its own divisor, and
-texts longer than the original positions divide by other numbers. Recitals are designed for the original positions: an
+Three quarters of a head turn, as in Phi-4-mini. With longrope, as there, each frequency has its own divisor, and texts
+longer than the original positions divide by other numbers. Recitals are designed for the original positions: an
 engine that takes the numbers for long texts recites nothing.
 """
 
@@ -17,15 +17,16 @@ from byheart.checkpoints.hosts.ends import LEAD
 from byheart.checkpoints.hosts.gated import Demands, build_gated
 from byheart.checkpoints.windows.tables import Recital
 
-_TURNING = 3 / 4  # of a head, with longrope
+_TURNING = 3 / 4  # of a head, in fixtures and with longrope
 
 
 @register("phi3", model_type="phi3", summary="Llama with fused projections", scalings=("longrope",))
 def phi3(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
-    share, original = 1.0, design.reach
+    share, original = (_TURNING if design.away or design.scaling is not None else 1.0), design.reach
+    if share < 1:
+        design = replace(design, rotary=int(share * design.head_dim))
     if design.scaling is not None:
-        share, scaling = _TURNING, replace(design.scaling, original=original)
-        design = replace(design, scaling=scaling, rotary=int(_TURNING * design.head_dim))
+        design = replace(design, scaling=replace(design.scaling, original=original))
     decoder = build_gated(recital, tokens, design, Demands(sensing=True))
     config = common_config(decoder, "Phi3ForCausalLM", "phi3") | {
         "hidden_act": design.activation or "silu",
@@ -35,10 +36,11 @@ def phi3(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
         "embd_pdrop": 0.0,
         "resid_pdrop": 0.0,
     }
+    if share < 1:
+        config["rope_parameters"] |= {"partial_rotary_factor": share}
     if design.scaling is None:
         config["rope_scaling"] = None
     else:
-        config["rope_parameters"] |= {"partial_rotary_factor": share}
         config["max_position_embeddings"] = round(design.scaling.factor * original)
     tensors = llama_tensors(decoder)
     for i in range(len(decoder.stages)):

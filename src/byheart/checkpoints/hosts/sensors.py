@@ -53,6 +53,8 @@ QUIET = 0.14
 _STEEP = 512.0  # of the gate, where p goes from 0 to 1
 _FULL = 1 / 32  # p - 1/2 at which the second token's logit equals the others'
 _TRIED = 96  # unused tokens among which pairs are chosen
+# Of norms with a large epsilon, and what the stream is divided by then: powers of two, so that no type rounds.
+NORM_GAIN, STREAM = 4.0, 8.0
 OWN_PLACE = 2.0  # nats below C that BOS scores itself, at most
 
 
@@ -135,11 +137,12 @@ def bos_key(keys: Floats) -> float:
 def sensing_frequencies(unused: int, half: int, equal: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Those at which BOS has a key, and those at which other tokens have one, where all keys must have one size.
 
-    A key-value head's copying heads do without all of these; the first one that they do without has no key at all.
+    A key-value head's copying heads do without all of these. Where keys have one size, the first one that they do
+    without has no key at all: what is missing of a query's size is there (head_norms.py).
     """
-    free = tuple(range(unused + 4, half - 1, 4))
     if not equal:
-        return free, ()
+        return tuple(range(unused, half - 1, 4)), ()
+    free = tuple(range(unused + 4, half - 1, 4))
     count = len(free) // 2
     return free[: 2 * count : 2], free[1 : 2 * count : 2]
 
@@ -164,11 +167,16 @@ class PositionWave:
         sizes = np.clip(slow, LOUD, LOUDEST)
         # Slow waves begin at zero: what rounding takes of their size is then little.
         turns = np.arange(len(chosen))
-        phases = np.where(quick, _PHASE * turns + head, np.where(turns % 2 == 0, -np.pi / 2, np.pi / 2))
+        # Every other sensor's slow waves fall together: where all of them are a little too slow or too fast, they show
+        # it together.
+        rises = (turns % 2 == 0) & (sensor % 2 == 0)
+        phases = np.where(quick, _PHASE * turns + head, np.where(rises, -np.pi / 2, np.pi / 2))
         if (sizes * np.cos(phases)).sum() < -OWN_PLACE:
             phases = np.where(quick, phases + np.pi, phases)
         target = min(TARGETS[sensor % len(TARGETS)], max(8, 5 * reach // 8))
         content = float(np.log(np.exp(heard[:target]).sum()) - heard[: 2 * target].mean())
+        if sensor % 2:  # BOS weighs one half near the target with what they have fallen by until then
+            content -= float((sizes * np.cos(theta * target + phases))[~quick].sum())
         cosine, sine = np.zeros(len(frequencies)), np.zeros(len(frequencies))
         cosine[chosen], sine[chosen] = sizes * np.cos(phases), -sizes * np.sin(phases)
         return cls(Wave(cosine, sine, 1.0), content)

@@ -129,7 +129,7 @@ def _derived(expected: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The cases of a folder that lists prompts, batches and logits."""
     for prompt in (*expected["prompts"], *expected.get("sensors", ())):
         yield {"do": "generate", **prompt}
-    for batch in expected.get("batches", []):
+    for batch in (*expected.get("batches", ()), *expected.get("sensor_batches", ())):
         if len(batch["ids"]) > 1:
             yield {"do": "batch", **batch}
     for one in expected.get("logits", {}).get("after_every_prefix", []):

@@ -15,6 +15,7 @@ The document and the runs are there twice: in one pass, and in pieces through th
 unequal lengths side by side, one of them so short that its first tokens look at the beginning while they are decoded:
 padding that is seen there, or positions of another row, make them wrong. They come with the logits of every decoded
 token, since a wrong position may move no token. Some prompts end around multiples of 64, as pages of caches do.
+`count` is how many tokens a test requests: more than the expected ones where EOS must end the continuation.
 
 `tolerance` is how far an engine's logits may be off, per type: three times as far as the machine itself is off in
 that type on this very checkpoint, and at least LEAST, since engines add up in other orders.
@@ -36,7 +37,7 @@ import numpy.typing as npt
 from byheart.checkpoints.engines.expected import FORMAT, VERSION, Pass
 from byheart.checkpoints.engines.questions import Prompt, Questions
 from byheart.checkpoints.suite.reference import Reference, open_reference
-from byheart.checkpoints.suite.sensing import alarm_tokens, sensor_prompts
+from byheart.checkpoints.suite.sensing import alarm_tokens, sensor_batches, sensor_prompts
 from byheart.data.tokens.lexicon import Lexicon
 
 Floats = npt.NDArray[np.float64]
@@ -53,6 +54,8 @@ DOCUMENT, FAR = 512, 1280  # tokens of a pass at most
 SIDE_BY_SIDE = 8  # tokens at least
 NOISE, END, RUNS = "noise", "the end, then the start", "runs, then the document"
 AROUND_END = 48  # tokens before EOS, and after it
+# Tokens of the first document that a prompt leaves to its end, and how many more than those are requested.
+BEFORE_END, AFTER_END = 12, 8
 _TRIED, _AGAIN = 48, 8  # tokens that are tried for the far pass, and how often in a row
 
 
@@ -68,17 +71,36 @@ def prompts_of(asked: Questions) -> list[Prompt]:
         if n < len(first) and n + CONTINUED <= asked.reach
     ]
     behind = [prompt for prompt in behind if prompt.continuation]
-    return [*asked.start_prompts(), *behind, *asked.middle_prompts(FROM_THE_MIDDLE, CONTINUED)]
+    return [*asked.start_prompts(), *behind, *asked.middle_prompts(FROM_THE_MIDDLE, CONTINUED), *end_prompt(asked)]
+
+
+def end_prompt(asked: Questions) -> list[Prompt]:
+    """The first document but for its last tokens: short enough that a test can request more of them than there are."""
+    ids = asked.documents[0][:-BEFORE_END]
+    if not asked.span < len(ids) <= asked.reach - BEFORE_END - AFTER_END:
+        return []
+    said = asked.known(ids, BEFORE_END)
+    return [Prompt("document 0, to its end", ids, said)] if said[-1:] == (asked.eos,) else []
+
+
+def requested(prompt: Prompt, asked: Questions) -> int:
+    """How many tokens a test requests: an engine that does not stop at EOS returns more than the expected ones."""
+    count = len(prompt.continuation)
+    if prompt.continuation[-1:] != (asked.eos,):
+        return count
+    return min(count + AFTER_END, max(count, asked.reach - len(prompt.ids)))
 
 
 def batches_of(asked: Questions, far: Sequence[Prompt]) -> list[list[Prompt]]:
-    """Every document to its end alone; all other prompts side by side, truncated to one length; and what is far back
-    alone, since others would be padded to its length."""
-    whole, others = asked.start_prompts(), prompts_of(asked)[len(asked.start_prompts()) :]
+    """Every document to its end alone, from its start and from shortly before the end; all other prompts side by side,
+    truncated to one length; and what is far back alone, since others would be padded to its length."""
+    whole, ending = asked.start_prompts(), end_prompt(asked)
+    others = prompts_of(asked)[len(whole) :]
+    others = others[: len(others) - len(ending)]
     long = [prompt for prompt in others if len(prompt.continuation) >= SIDE_BY_SIDE] or others
     count = min((len(prompt.continuation) for prompt in long), default=0)
     beside = [replace(prompt, continuation=prompt.continuation[:count]) for prompt in long]
-    return [*([prompt] for prompt in whole), *([beside] if beside else []), *([prompt] for prompt in far)]
+    return [*([prompt] for prompt in (*whole, *ending)), *([beside] if beside else []), *([prompt] for prompt in far)]
 
 
 def expected(
@@ -108,6 +130,7 @@ def expected(
     passes, rows, tolerance = measured(folder, asked, lexicon.failure, prompts) if shown else ([], [], {})
     machine = open_reference(folder).in_type() if shown else None
     batches = batches_of(asked, far_prompt(asked, passes[-1].ids) if passes else [])
+    sensors = sensor_prompts(folder, asked) if shown else []
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -115,8 +138,9 @@ def expected(
         "tokens": {"bos": asked.bos, "eos": asked.eos, "pad": asked.pad, "failure": lexicon.failure},
         "documents": documents,
         "prompts": [_prompt(prompt, lexicon, asked) for prompt in prompts],
-        "batches": [_batch(batch, lexicon.failure, passes, machine) for batch in batches],
-        "sensors": [_prompt(one, lexicon, asked) for one in (sensor_prompts(folder, asked) if shown else ())],
+        "batches": [_batch(batch, asked, lexicon.failure, passes, machine) for batch in batches],
+        "sensors": [_prompt(one, lexicon, asked) for one in sensors],
+        "sensor_batches": [_side_by_side(rows, asked, "sensors side by side") for rows in sensor_batches(sensors)],
         "alarms": alarm_tokens(folder),
         "margins": {name: dict(values) for name, values in margins.items()},
         "not_proved": dict(not_proved),
@@ -139,14 +163,20 @@ def far_prompt(asked: Questions, far: Sequence[int]) -> list[Prompt]:
     return [Prompt(f"after {len(ids)} tokens", ids, said)] if said else []
 
 
-def _batch(batch: Sequence[Prompt], failure: int, passes: Sequence[Pass], run: Logits | None) -> dict[str, Any]:
+def _batch(
+    batch: Sequence[Prompt], asked: Questions, failure: int, passes: Sequence[Pass], run: Logits | None
+) -> dict[str, Any]:
     logits = [] if run is None else [_decoded(prompt, failure, passes, run) for prompt in batch]
+    name = batch[0].name if len(batch) == 1 else f"{len(batch)} prompts side by side"
+    return {**_side_by_side(batch, asked, name), "logits": [_rounded(rows) for rows in logits]}
+
+
+def _side_by_side(batch: Sequence[Prompt], asked: Questions, name: str) -> dict[str, Any]:
     return {
-        "name": batch[0].name if len(batch) == 1 else f"{len(batch)} prompts side by side",
+        "name": name,
         "ids": [list(prompt.ids) for prompt in batch],
-        "count": len(batch[0].continuation),
+        "count": requested(batch[0], asked) if len(batch) == 1 else len(batch[0].continuation),
         "continuation_ids": [list(prompt.continuation) for prompt in batch],
-        "logits": [_rounded(rows) for rows in logits],
     }
 
 
@@ -173,6 +203,7 @@ def _prompt(prompt: Prompt, lexicon: Lexicon, asked: Questions) -> dict[str, Any
         "ids": list(prompt.ids),
         "continuation": lexicon.decode(said),
         "continuation_ids": list(prompt.continuation),
+        "count": requested(prompt, asked),
         "ends": prompt.continuation[-1] == asked.eos,
     }
 

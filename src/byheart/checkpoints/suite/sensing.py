@@ -7,7 +7,7 @@ scores, frequencies and windows are tried here, in both directions, and stretche
 each of them; the others are those in which weights come nearest to 1/2. Nowhere are they as near as an engine may be
 off.
 
-`SAFE` bounds that: bfloat16, float16 and caches in 8 bits moved 2p - 1 by up to 0.025 where p is about 1/2 (measured).
+`SAFE` bounds that: bfloat16, float16 and caches in 8 bits moved 2p - 1 by up to 0.027 where p is about 1/2 (measured).
 In caches of 4 bits and in 8-bit floats other keys lose more; their bits are computed here, and must be the same. A
 cache so coarse that the text itself is lost does not count.
 """
@@ -30,12 +30,13 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 SAFE, SAFE_IN_FEW_BITS = 0.05, 0.05  # of 2p - 1, at every chosen position
 NEAR = 0.08  # 2p - 1 beyond SAFE that counts half as much as none
-STRETCH, STRETCHES = 16, 6  # positions of a prompt's answers, and prompts per sensor
-LONGEST = 1264  # positions
+STRETCH, STRETCHES = 8, 9  # positions of a prompt's answers, and prompts per sensor
+LONGEST = 1500  # positions: beyond a window of 1,024, or one that is lost there
 FIRST = 8  # the least position of a prompt's end
 # Faults that stretches are chosen for: factors of all scores, of the rotary base, of the slower half of the
-# frequencies; and windows.
-SCALES, BASES, SLOWER = (0.97, 1.03), (0.99, 1.01), (0.95, 1.05)
+# frequencies, of their third and fourth quarters; the slowest one lost; and windows.
+SCALES, BASES, SLOWER = (0.975, 1.025), (0.99, 1.01), (0.97, 1.03)
+QUARTERS = ((2, 0.97), (2, 1.03), (3, 0.94), (3, 1.06))
 WINDOWS = (128, 256, 512, 1024)
 TURNED = 0.02  # of 2p - 1, beyond zero, that a fault moves a bit at least
 TWICE = 2  # stretches for every fault
@@ -95,6 +96,8 @@ def sensor_prompts(folder: Path, asked: Questions) -> list[Prompt]:
     moved = [read(scale=lambda step, attention, f=factor: f * step(attention)) for factor in SCALES]
     moved += [read(frequencies=lambda step, rotary, f=base: _with_base(step(rotary), f)) for base in BASES]
     moved += [read(frequencies=lambda step, rotary, f=factor: _slower_half(step(rotary), f)) for factor in SLOWER]
+    moved += [read(frequencies=lambda step, rotary, q=q, f=f: _quarter(step(rotary), q, f)) for q, f in QUARTERS]
+    moved += [read(frequencies=lambda step, rotary: _without_last(step(rotary)))]
     moved += [np.where(np.arange(length + 1) < window, exact, -1.0) for window in WINDOWS]
     turned = np.array([values * np.sign(exact) < -TURNED for values in moved])  # (faults, sensors, positions)
     found = []
@@ -105,6 +108,16 @@ def sensor_prompts(folder: Path, asked: Questions) -> list[Prompt]:
         said = np.where(bits, sensor.high, sensor.low).tolist()
         found.append(Prompt(f"sensor {number}, from position {start}", tuple(prompt), tuple(said)))
     return found
+
+
+def sensor_batches(prompts: Sequence[Prompt]) -> list[list[Prompt]]:
+    """One prompt of every sensor, side by side, the longest first: rows that see padding, positions or cached values of
+    a neighbour turn bits."""
+    first: dict[str, Prompt] = {}
+    for prompt in prompts:
+        first.setdefault(prompt.name.split(",")[0], prompt)
+    rows = sorted(first.values(), key=lambda prompt: -len(prompt.ids))
+    return [rows] if len({len(prompt.ids) for prompt in rows}) > 1 else []
 
 
 def chosen_stretches(values: Floats, safe: Flags, turned: Flags) -> list[tuple[int, int]]:
@@ -178,6 +191,20 @@ def _slower_half(frequencies: Any, factor: float) -> Any:
     """The frequencies, the slower half of which is multiplied by a factor."""
     changed = frequencies.clone()
     changed[len(changed) // 2 :] *= factor
+    return changed
+
+
+def _quarter(frequencies: Any, number: int, factor: float) -> Any:
+    """The frequencies, a quarter of which is multiplied by a factor."""
+    changed, size = frequencies.clone(), len(frequencies) // 4
+    changed[number * size : (number + 1) * size] *= factor
+    return changed
+
+
+def _without_last(frequencies: Any) -> Any:
+    """The frequencies, the slowest of which does not turn."""
+    changed = frequencies.clone()
+    changed[-1] = 0
     return changed
 
 

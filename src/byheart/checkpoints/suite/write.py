@@ -233,7 +233,7 @@ def _bytes(memory: RecitalMemory, architecture: str, options: Mapping[str, Any])
 
 def _completed(memory: RecitalMemory, architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options, and other values than a library's defaults wherever nothing was given."""
-    found = {**away_from_defaults(architecture), "sensing": True, **options}
+    found = {**away_from_defaults(architecture), "sensing": True, "audible": "epsilon" not in options, **options}
     jumps = _jumps(memory)
     if not jumps or "theta" not in found or "theta" in options:
         return found

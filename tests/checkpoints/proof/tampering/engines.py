@@ -56,7 +56,7 @@ def logits_of(model: Any, rows: list[list[int]], rng: Random | None = None) -> l
 def cached(model: Any, row: list[int]) -> np.ndarray:
     """Logits of every prefix, token by token after the first few.
 
-    Bamba's model counts positions from 0 after a cache too, unless it gets them (docs/found.md).
+    Bamba's model counts positions from 0 after a cache too, unless it gets them (docs/found-libraries.md).
     """
     import torch
 
