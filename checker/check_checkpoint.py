@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A second checker for stock checkpoints, written from docs/checkpoints-proof.md. It needs Python 3.11 and NumPy.
+"""A second checker for stock checkpoints, written from docs/checkpoints-proof.md and docs/recurrent-proof.md. It needs
+Python 3.11 and NumPy.
 
     python check_checkpoint.py FOLDER
     python check_checkpoint.py FOLDER --dtype bfloat16 --dtype float16 --json
@@ -13,7 +14,7 @@ continuation the expected token's logit exceeds all others, for the listed promp
 read. Random tokens after BOS are evaluated too: all values must be finite. Exit status: 0 proved; 1 not proved; 2 the
 folder cannot be read.
 
-The sections: numbers, the folder, forms, operations, the network, the verdict.
+The sections: numbers, the folder, forms, operations, recurrent layers, the network, the verdict.
 """
 
 from __future__ import annotations
