@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A second checker for stock checkpoints, written from docs/checkpoints-proof.md. It needs Python 3.11 and NumPy.
+"""A second checker for stock checkpoints, written from docs/checkpoints-proof.md and docs/recurrent-proof.md. It needs
+Python 3.11 and NumPy.
 
     python check_checkpoint.py FOLDER
     python check_checkpoint.py FOLDER --dtype bfloat16 --dtype float16 --json
@@ -13,7 +14,7 @@ continuation the expected token's logit exceeds all others, for the listed promp
 read. Random tokens after BOS are evaluated too: all values must be finite. Exit status: 0 proved; 1 not proved; 2 the
 folder cannot be read.
 
-The sections: numbers, the folder, forms, operations, the network, the verdict.
+The sections: numbers, the folder, forms, operations, recurrent layers, the network, the verdict.
 """
 
 from __future__ import annotations
@@ -1668,19 +1669,28 @@ def _capped_scores(q: Box, k: Box, best: int, loose: np.ndarray, s: Shape, kind:
     return Box(score.lo - score.hi[best], score.hi - score.lo[best]).middle()
 
 
-def masked_rows(q: Form, k: Form, s: Shape, kind: Type, turned: slice = slice(None)) -> None:
+def masked_rows(q: Form, k: Form, s: Shape, kind: Type, turned: slice) -> None:
     """Padding adds the type's least number to all scores of a row: the one at distance 0, where rotations cancel, must
-    keep the sum finite. Query and key of one place share its norm's factor and mean. Query, key, score and scaled score
-    are stored; in `turned` channels cosines, sines, products and their sums, too."""
+    keep the sum finite. Query and key of one place share its norm's factor and mean.
+
+    Query and key are stored, and the score before it is scaled and after it. In `turned` channels products and sums of
+    a pair are stored, of query and of key, which err by (1 + sqrt 2) units of the pair's length each; stored cosines
+    and sines, which query and key share, err by sqrt 2 units.
+    """
     size_q, size_k = q.box().size, k.box().size
     least = (q.mid * k.mid).sum(-1) - (np.abs(q.mid) * k.rad + q.rad * np.abs(k.mid)).sum(-1)
     for a, b in zip(q.dirs, k.dirs, strict=True):
         least = least - np.abs((q.mid * b + a * k.mid).sum(-1))
     wide = (size_q - np.abs(q.mid)) * (size_k - np.abs(k.mid))
     total = (size_q * size_k).sum(-1)
-    total = 5 * total + 4 * (size_q * size_k)[..., turned].sum(-1)
-    worst = float((s.scale * (least - wide.sum(-1) - (kind.unit + 2 * U) * total)).min())
-    worst = worst if s.score_cap is None else worst * (1 + 8 * (kind.unit + 2 * U))  # tanh(x) is at most x
+    pairs = np.ones(())
+    for one in (size_q[..., turned], size_k[..., turned]):
+        pairs = pairs * np.hypot(*np.split(one, 2, axis=-1))
+    unit, small = kind.unit + 2 * U, 8 * kind.tiny * (size_q + size_k).sum(-1)
+    total = (2 * unit + gamma(s.width + 2)) * total + 6.25 * unit * pairs.sum(-1) + small
+    worst = float((s.scale * (least - wide.sum(-1) - (1 + 16 * unit) * total)).min())
+    # The score's own stores, and those of a cap, whose tanh(x) is at most x.
+    worst *= 1 + (4 if s.score_cap is None else 10) * unit
     if not worst > -kind.largest * kind.unit / 2:
         raise NotProved(f"scores of {worst:.4g} at distance 0: a fully masked row may overflow")
 
@@ -1952,7 +1962,8 @@ def attention(n: Form, layer: Attention, s: Shape, kind: Type, narrow: bool, ind
     group = s.heads // s.kv
     plain = [form(Box(b.lo.reshape(places, -1), b.hi.reshape(places, -1))) for b in (q, k)]
     if layer.heads is None:
-        plain = [linear(n, one, None) for one in (layer.q, layer.k)]
+        # A sum that is stored before its bias may be much larger than after it.
+        plain = [linear(n, one, None if one.bias is None else kind) for one in (layer.q, layer.k)]
     rope = s.ropes[index]
     turned = slice(0, 0 if rope is None else 2 * len(rope.theta))
     for head in range(s.heads):
@@ -2045,11 +2056,12 @@ def latent_attention(n: Form, a: Latent, s: Shape, kind: Type, index: int) -> Bo
     wide = replace(s, width=latent.kv + latent.turned)
     for head in range(s.heads):
         k, v = kv[:, head, :cut], kv[:, head, cut:]
-        masked_rows(form(q[:, head]), form(beside(k, turned)), s, kind)
+        masked_rows(form(q[:, head]), form(beside(k, turned)), s, kind, slice(cut, None))
         look = attend(beside(q[:, head, :cut], q_turned[:, head]), beside(k, k_turned), v, s, kind, None)
         expanded = seen_values(look, v, kind)
         asked = linear(form(q[:, head, :cut]), Linear(weight[head, :cut].T), kind).box()
-        masked_rows(form(beside(asked, q[:, head, cut:])), form(beside(values, turned)), wide, kind)
+        both = form(beside(asked, q[:, head, cut:])), form(beside(values, turned))
+        masked_rows(*both, wide, kind, slice(latent.kv, None))
         look = attend(beside(asked, q_turned[:, head]), beside(values, k_turned), values, wide, kind, None)
         absorbed = linear(form(seen_values(look, values, kind)), Linear(weight[head, cut:]), kind).box()
         outs.append(union(expanded, absorbed))

@@ -248,13 +248,22 @@ def caps(c: ModuleType) -> bool:
 
 
 def masked(c: ModuleType) -> bool:
-    """A score just above -16 at distance 0 may fall below it in float16."""
-    x = point(c, 4.0)
-    try:
-        c.masked_rows(x, point(c, -3.998), shape(c, width=1), c.TYPES["float16"])
-    except c.NotProved:
-        return True
-    return False
+    """A score just above -16 at distance 0 may fall below it in float16: where query and key are stored, where a pair's
+    products cancel, and where the score is stored."""
+    kind, one = c.TYPES["float16"], shape(c, width=1)
+    one.scale = 1.0  # type: ignore[attr-defined]
+    cases = (
+        (point(c, 4.0, 20.0, 20.0), point(c, -3.98, 20.0, -20.0), slice(0)),
+        (point(c, 0.0, 100.0, 4.0), point(c, 100.0, 0.0, -3.95), slice(0, 2)),
+        (point(c, 1.0), point(c, -15.965), slice(0)),
+    )
+    for q, k, turned in cases:
+        try:
+            c.masked_rows(q, k, one, kind, turned)
+            return False
+        except c.NotProved:
+            pass
+    return True
 
 
 def logits(c: ModuleType) -> bool:
