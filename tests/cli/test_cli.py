@@ -111,7 +111,6 @@ def test_standard_input(tmp_path):
         ("name,colour\ncat,red\n", ["--construction", "nope"], "known:"),
         ("name,colour\ncat,red\n", ["--construction", "ks25", "--option", "form"], "key=value"),
         ("name,colour\ncat,red\n", ["--construction", "ks25", "--option", "form=oval"], "one of"),
-        ("name,name\ncat,red\n", [], "two columns"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(tmp_path, failing, content, arguments, words):
