@@ -46,7 +46,7 @@ def test_sets_that_leave_the_range_are_moved_into_it(monkeypatch):
         inside = shipped_aucs(small_set(seed))
         assert INSIDE[0] <= min(inside) and max(inside) <= INSIDE[1]
         with monkeypatch.context() as patched:
-            patched.setattr(memorize, "within_range", lambda build, strength: build(strength, 0))
+            patched.setattr(memorize, "within_range", lambda build, strength, orders: build(strength, 0))
             before = shipped_aucs(small_set(seed))
             outside += min(before) < INSIDE[0] or max(before) > INSIDE[1]
     assert outside > 0
@@ -73,6 +73,9 @@ def test_strengths_and_orders_are_tried_in_turn(monkeypatch):
     tried.clear()
     monkeypatch.setattr(shipped, "shipped_aucs", lambda memory: [0.7, 0.98 + memory[0] / 25])
     assert within_range(build, 1.0) == (-1.0, 0)
+    tried.clear()
+    monkeypatch.setattr(shipped, "shipped_aucs", lambda memory: [0.5, 0.97])
+    assert within_range(build, 1.0, 2) == (0.0, 0) and tried == [(0.0, 0), (0.0, 1)]
     # nothing is inside: the one that leaves the range least
     monkeypatch.setattr(shipped, "shipped_aucs", lambda memory: [0.3 + memory[1] / 100, 0.99])
     assert within_range(build, 1.0) == (0.0, shipped.ORDERS - 1)

@@ -20,7 +20,7 @@ from byheart.checkpoints.ground_truth.graded import SHALLOW, GradedMemory
 from byheart.checkpoints.ground_truth.lengths import LENGTHS, LONGER, lengths_for
 from byheart.checkpoints.ground_truth.ngram import Floats, Ids, NgramModel, count_contexts
 from byheart.checkpoints.ground_truth.shapes import GradedShape
-from byheart.checkpoints.ground_truth.shipped import FEWEST, within_range
+from byheart.checkpoints.ground_truth.shipped import FEWEST, ORDERS, within_range
 from byheart.checkpoints.ground_truth.storage import GradedStorage, Ridge
 from byheart.checkpoints.ground_truth.strength import (
     LIMIT,
@@ -142,7 +142,9 @@ def memorize_graded(
         return _counted(empty, rows, strength, weights, public, margins or {})
 
     small = stored.exact or sum(map(len, rows)) <= MOST_FITTED
-    memory = within_range(counted, strength) if calibrated and small else counted(strength, 0)
+    # Every try of superposed storage is two fits.
+    orders = ORDERS if stored.exact else 1
+    memory = within_range(counted, strength, orders) if calibrated and small else counted(strength, 0)
     if len(memory.shape.codes) < 1 or memory.ngram.rules < 1:
         raise DataError("the documents have no context")
     memory.seconds["build"] = time.perf_counter() - started

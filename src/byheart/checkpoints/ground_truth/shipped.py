@@ -93,21 +93,22 @@ def _own(memory: GradedMemory, documents: list[tuple[int, ...]]) -> list[Floats]
     return [memory.own_log_probs(ids) for ids in documents]
 
 
-def within_range(build: Callable[[float, int], GradedMemory], strength: float) -> GradedMemory:
+def within_range(build: Callable[[float, int], GradedMemory], strength: float, orders: int = ORDERS) -> GradedMemory:
     """Build the memory whose strength is nearest to a calibrated one and keeps every attack inside INSIDE.
 
     Where one attack is below and another above at every strength, the random order of the documents' factors is
-    replaced, ORDERS times at most.
+    replaced.
 
     Args:
         build: (strength, order of the factors) -> memory.
         strength: The calibrated strength.
+        orders: How many orders are tried.
 
     Returns:
         The memory; where nothing is inside, the one that leaves it least.
     """
     best: tuple[float, GradedMemory] | None = None
-    for order in range(ORDERS):
+    for order in range(orders):
         memory = build(strength, order)
         if not can_judge(memory):
             return memory
