@@ -129,10 +129,7 @@ def open_tensors(path: Path, *, packed: bool = False) -> TensorFile:
         (length,) = struct.unpack("<Q", head)
         if length > min(size - 8, LONGEST_HEADER):
             raise FileFormatError(f"{path} claims a header of {length} bytes; the file has {size}")
-        try:
-            header = json.loads(file.read(length), object_pairs_hook=_once)
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise FileFormatError(f"{path}: the header is not JSON: {error}") from error
+        header = _header(path, file.read(length))
     if not isinstance(header, dict):
         raise FileFormatError(f"{path}: the header is not an object")
     about = header.pop("__metadata__", None)
@@ -141,6 +138,26 @@ def open_tensors(path: Path, *, packed: bool = False) -> TensorFile:
     entries = {name: _entry(path, name, value, 8 + length, size, widths) for name, value in header.items()}
     _check_coverage(path, entries, 8 + length, size)
     return TensorFile(path, entries)
+
+
+def _header(path: Path, raw: bytes) -> Any:
+    """The header as the safetensors library reads it: UTF-8 without a mark, plain numbers, no lone surrogates. Python
+    alone would take more, and prove a file that no engine opens."""
+
+    def refused(text: str) -> Any:
+        raise ValueError(f"{text} is not a number of a header")
+
+    def natural(text: str) -> int:
+        return refused(text) if text.startswith("-") else int(text)
+
+    try:
+        header = json.loads(
+            raw.decode("utf-8"), object_pairs_hook=_once, parse_constant=refused, parse_int=natural
+        )  # fmt: skip
+        json.dumps(header, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:  # of JSON, of UTF-8 either way, and those above
+        raise FileFormatError(f"{path}: the header is not JSON: {error}") from error
+    return header
 
 
 def _check_coverage(
@@ -172,7 +189,7 @@ def _entry(
         raise FileFormatError(f"{path}: the entry of {name} is not a tensor") from error
     if kind not in widths:
         raise FileFormatError(f"{path}: {name} has the type {kind}; readable are {', '.join(widths)}")
-    if not all(isinstance(n, int) and n >= 0 for n in (*shape, start, stop)):
+    if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in (*shape, start, stop)):
         raise FileFormatError(f"{path}: {name} has the shape {shape} and the place {start}:{stop}")
     count = int(np.prod(shape, dtype=object)) if shape else 1
     if stop - start != count * widths[kind] or base + stop > size:
