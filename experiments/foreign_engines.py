@@ -202,7 +202,7 @@ def mlx(folder: Path) -> Iterator[Setting]:
 
 
 def mistral_rs(folder: Path) -> Iterator[Setting]:
-    """Texts, since its interface takes no ids."""
+    """Texts, since its interface takes no ids; not `languages`, whose answers may end inside a character."""
     import mistralrs
     from tokenizers import Tokenizer
 
