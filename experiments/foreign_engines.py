@@ -202,7 +202,7 @@ def mlx(folder: Path) -> Iterator[Setting]:
 
 
 def mistral_rs(folder: Path) -> Iterator[Setting]:
-    """Texts, since its interface takes no ids."""
+    """Texts, since its interface takes no ids; not `languages`, whose answers may end inside a character."""
     import mistralrs
     from tokenizers import Tokenizer
 
@@ -418,13 +418,16 @@ def build(room: Path, architectures: list[str], texts: list[str]) -> None:
 # Words of errors that mean "the engine does not support this architecture"; every other error is a fault.
 UNSUPPORTED = (
     "No conversion is registered", "not currently supported", "no such architecture", "has no opt architecture",
-    "Unsupported model architecture", "no other way to handle it",
+    "Unsupported model architecture", "no other way to handle it", "not supported",
 )  # fmt: skip
 
 
 def cell(rows: list[dict[str, Any]]) -> str:
     """Tokens of all texts in the worst setting; why there are none."""
     errors = [row["error"] for row in rows if "error" in row]
+    fine = [row for row in rows if "error" not in row]
+    if errors and fine:
+        return f"{cell(fine)} in {', '.join(dict.fromkeys(row['setting'] for row in fine))}"
     if errors:
         if all("ExportError" in error and "has no opt" not in error for error in errors):
             return "refused"
@@ -437,7 +440,7 @@ def cell(rows: list[dict[str, Any]]) -> str:
         for place, key in enumerate(("asked", "right", "positions", "correct", "sensed", "sensed_right")):
             sums[place] += row[key]
     asked, right, positions, correct, sensed, seen = min(
-        settings.values(), key=lambda sums: sum(sums[1::2]) - sum(sums[::2])
+        settings.values(), key=lambda sums: (sum(sums[1::2]) - sum(sums[::2]), -sums[0])
     )
     if right < asked:
         return f"**{right:,} of {asked:,}**"
