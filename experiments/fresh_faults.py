@@ -569,7 +569,8 @@ def _changed(change: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]) -> 
 def activations() -> Iterator[tuple[str, Fault]]:
     plain = {
         "relu": F.relu, "gelu of erf": F.gelu, "quick gelu": lambda x: x * torch.sigmoid(1.702 * x),
-        "silu of slope 1.03": lambda x: x * torch.sigmoid(1.03 * x), "hard silu": F.hardswish, "leaky relu": F.leaky_relu, "relu squared": lambda x: F.relu(x) ** 2, "mish": F.mish,
+        "silu of slope 1.03": lambda x: x * torch.sigmoid(1.03 * x), "hard silu": F.hardswish,
+        "leaky relu": F.leaky_relu, "relu squared": lambda x: F.relu(x) ** 2, "mish": F.mish,
     }  # fmt: skip
     for name, function in plain.items():
         yield f"activation: {name}", _activation(lambda old, f=function: f)
@@ -582,8 +583,8 @@ def activations() -> Iterator[tuple[str, Fault]]:
 def _branch(kind: str, change: Callable[[Tensor], Tensor], last: bool = False) -> Fault:
     def fault(stock: Stock) -> None:
         for layer in stock.layers[-1:] if last else stock.layers:
-            module = layer.self_attn if kind == "attention" else next(
-                m for name, m in layer.named_children() if name in ("mlp", "block_sparse_moe", "feed_forward"))  # fmt: skip
+            names = ("self_attn",) if kind == "attention" else ("mlp", "block_sparse_moe", "feed_forward")
+            module = next(m for name, m in layer.named_children() if name in names)
             stock.after(module, change)
 
     return fault

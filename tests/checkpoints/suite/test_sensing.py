@@ -23,7 +23,7 @@ from byheart.checkpoints.suite.mutants.check import follow
 from experiments import held_out_faults
 from tests.checkpoints.recital_folders import copy_of, kinds_first, recital_folder
 
-WITH_SENSORS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "granite", "mixtral", "smollm3")
+WITH_SENSORS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "granite", "mixtral", "smollm3", "qwen3-moe")
 # Each was invisible in tokens of bfloat16: scores, angles, masks; and branches, which two further tokens answer.
 TURNED = (
     "scale times 1.1", "base times 0.9", "attention branch 1.02 times", "down projection of the last layer 1.05 times",
