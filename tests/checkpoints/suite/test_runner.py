@@ -58,7 +58,7 @@ def test_ids_and_their_number_are_compared(small_fixture, answer, status, correc
 
 
 def test_an_incorrect_sensor_names_approximations_and_coarse_skips_it(small_fixture, monkeypatch):
-    """The message stands beside incorrect sensors alone; `coarse` runs everything else."""
+    """Only incorrect sensors get the message; `coarse` runs everything else."""
     plain, sensor = (case(small_fixture, "generate", continuation_ids=[5], sensor=flag) for flag in (False, True))
     assert [run_case(one, Fixed([6])).reason for one in (plain, sensor)] == ["", COARSE]
     assert run_case(sensor, Fixed([5])).reason == "" and COARSE in run_case(sensor, Fixed([6])).message
