@@ -8,8 +8,8 @@ Every fault replaces a step of Transformers' own code (attention, rotary positio
 decodes. `HONEST` are approximations that engines make on purpose: none may change a token. `SILENT` faults cannot
 change the most likely token of any model.
 
-The listed prompts, batches and sensors of the fixture are evaluated until one token differs. A fault that treats prefill
-and decoding alike needs one pass per prompt; the others decode token by token.
+The listed prompts, batches and sensors of the fixture are evaluated until one token differs. A fault that treats
+prefill and decoding alike needs one pass per prompt; the others decode token by token.
 """
 
 from __future__ import annotations
