@@ -27,6 +27,7 @@ DEFAULT_TYPES = ("float32", "bfloat16", "float16")
 @click.option("--dtype", "types", metavar="TYPE", multiple=True, help="Type that the engine computes in; several.")
 @click.option("--option", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of the engine.")
 @click.option("--only", metavar="TEXT", default="", help="Run the cases with this text in their id.")
+@click.option("--coarse", is_flag=True, help="Skip sensors: cache, weights or products have few bits.")
 @click.option("--requests", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Load: at most.")
 @click.option("--concurrency", type=click.IntRange(1, 256), default=8, show_default=True, help="Load: at once.")
 @click.option("--seconds", type=click.FloatRange(0.1, 3600), default=60.0, show_default=True, help="Load: at most.")
@@ -42,6 +43,7 @@ def command(
     types: tuple[str, ...],
     settings: tuple[str, ...],
     only: str,
+    coarse: bool,
     requests: int,
     concurrency: int,
     seconds: float,
@@ -75,11 +77,11 @@ def command(
         address = loopback(url)
         report = run_suite(
             chosen, lambda _: lambda folder: ServerAdapter(folder, address), ("served",), engine=address, only=only,
-            progress=progress,
+            coarse=coarse, progress=progress,
         )  # fmt: skip
-        load = _drive(chosen, address, only, requests, concurrency, seconds)
+        load = _drive(chosen, address, only, coarse, requests, concurrency, seconds)
     else:
-        report, load = _run(chosen, engine or "transformers", types, settings, only, progress), None
+        report, load = _run(chosen, engine or "transformers", types, settings, only, coarse, progress), None
     write_reports(report, junit_path, html_path)
     passed = report.verdict == "correct" and (load is None or load.passed)
     if as_json:
@@ -114,7 +116,13 @@ def _cached(architectures: Sequence[str], kinds: Sequence[str], progress: Progre
 
 
 def _run(
-    folders: Sequence[Path], engine: str, types: Sequence[str], settings: Sequence[str], only: str, progress: Progress
+    folders: Sequence[Path],
+    engine: str,
+    types: Sequence[str],
+    settings: Sequence[str],
+    only: str,
+    coarse: bool,
+    progress: Progress,
 ) -> Any:
     from byheart.checkpoints.engines._base import find
     from byheart.checkpoints.suite.adapters import engine_adapter
@@ -126,16 +134,19 @@ def _run(
     openers = {dtype: engine_adapter(engine, dtype, options) for dtype in types}
     return run_suite(
         folders, lambda dtype: openers[dtype], list(types), engine=engine, version=str(chosen.version), only=only,
-        progress=progress,
+        coarse=coarse, progress=progress,
     )  # fmt: skip
 
 
-def _drive(folders: Sequence[Path], url: str, only: str, requests: int, concurrency: int, seconds: float) -> Any:
+def _drive(
+    folders: Sequence[Path], url: str, only: str, coarse: bool, requests: int, concurrency: int, seconds: float
+) -> Any:
     """The load: all cases of the folders, and the serving cases of those that recite."""
     from byheart.checkpoints.suite.runner import all_cases
     from byheart.checkpoints.suite.server import ServerAdapter, drive
 
-    chosen = [case for folder in folders for case in all_cases(folder) if only in case.id]
+    every = [case for folder in folders for case in all_cases(folder) if only in case.id]
+    chosen = [case for case in every if not (coarse and case.sensor)]
     adapter = ServerAdapter(folders[0], url)
     return drive(adapter, chosen, requests=requests, concurrency=concurrency, seconds=seconds)
 
@@ -155,6 +166,8 @@ def _print(report: Any, load: Any) -> None:
             show.line(out, f"{result.case.name}: {result.reason}")
         if not result.passed:
             show.line(out, f"{result.case.id} ({row.dtype}): {result.first or result.reason}")
+            if result.first is not None and result.reason:
+                show.line(out, f"  {result.reason}")
     if load is not None:
         figures = load.to_json()
         show.line(

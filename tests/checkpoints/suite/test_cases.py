@@ -21,6 +21,16 @@ def test_every_prompt_batch_and_pass_is_a_case(small_fixture):
     assert len({c.id for c in found}) == len(found)
 
 
+def test_sensors_and_their_batch_are_cases_of_their_own(tmp_path):
+    one = {"name": "s", "ids": [1], "continuation_ids": [2]}
+    batch = {"name": "b", "ids": [[1], [1, 2]], "count": 1, "continuation_ids": [[2], [2]]}
+    content = {"format": "byheart fixture", "architecture": "llama", "prompts": [one], "batches": [batch]}
+    (tmp_path / "expected.json").write_text(json.dumps({**content, "sensors": [one], "sensor_batches": [batch]}))
+    assert [(case.verb, case.sensor) for case in read_cases(tmp_path)] == [
+        ("generate", False), ("generate", True), ("batch", False), ("batch", True),
+    ]  # fmt: skip
+
+
 def _writer(calls, fails=False):
     def write(architecture, folder, *, progress, **options):
         calls.append((architecture, options))

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from byheart.checkpoints.suite import runner
 from byheart.checkpoints.suite.cases import SuiteCase, read_cases
-from byheart.checkpoints.suite.runner import all_cases, run_case, run_cases, run_suite
+from byheart.checkpoints.suite.runner import COARSE, all_cases, run_case, run_cases, run_suite
 from tests.checkpoints.suite.conftest import ToyEngine
 
 
@@ -54,6 +55,19 @@ def test_the_toy_engine_passes_and_a_broken_one_does_not(small_fixture):
 def test_ids_and_their_number_are_compared(small_fixture, answer, status, correct, where):
     result = run_case(case(small_fixture, "generate", continuation_ids=[5, 6, 7]), Fixed(answer))
     assert (result.status, result.correct, result.first and result.first.where) == (status, correct, where)
+
+
+def test_an_incorrect_sensor_names_approximations_and_coarse_skips_it(small_fixture, monkeypatch):
+    """Only incorrect sensors get the message; `coarse` runs everything else."""
+    plain, sensor = (case(small_fixture, "generate", continuation_ids=[5], sensor=flag) for flag in (False, True))
+    assert [run_case(one, Fixed([6])).reason for one in (plain, sensor)] == ["", COARSE]
+    assert run_case(sensor, Fixed([5])).reason == "" and COARSE in run_case(sensor, Fixed([6])).message
+    monkeypatch.setattr(runner, "all_cases", lambda folder: [plain, sensor])
+    for coarse, count in ((False, 2), (True, 1)):
+        report = run_suite(
+            [small_fixture], lambda _: lambda folder: Fixed([5]), ["float32"], engine="toy", coarse=coarse
+        )
+        assert len(report.results) == count
 
 
 def test_a_text_is_compared_by_the_expected_text(small_fixture):

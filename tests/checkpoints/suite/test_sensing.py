@@ -23,7 +23,7 @@ from byheart.checkpoints.suite.mutants.check import follow
 from experiments import held_out_faults
 from tests.checkpoints.recital_folders import copy_of, kinds_first, recital_folder
 
-WITH_SENSORS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "granite", "mixtral")
+WITH_SENSORS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "granite", "mixtral", "smollm3", "qwen3-moe")
 # Each was invisible in tokens of bfloat16: scores, angles, masks; and branches, which two further tokens answer.
 TURNED = (
     "scale times 1.1", "base times 0.9", "attention branch 1.02 times", "down projection of the last layer 1.05 times",
@@ -115,6 +115,25 @@ def test_three_percent_of_the_scores_change_a_token(every, factor):
     decoder, _, prompts = every
     machine = Machine(decoder).in_type(torch.bfloat16).wrap("scale", lambda step, a: factor * step(a))
     assert astray(machine, prompts)
+
+
+def test_another_epsilon_changes_tokens_of_the_text():
+    """Epsilon is 15 times a channel's square: normed values are a quarter, and the norms' weights undo that."""
+    folder = recital_folder(reach=512, sensing=True, audible=True)
+    decoder, questions = read_decoder(folder), read_questions(folder)
+    assert decoder.final_norm.eps == 15 / 256
+    prompt = the_document(questions)
+    assert not astray(Machine(decoder).in_type(torch.bfloat16), prompt)
+    machine = Machine(decoder).in_type(torch.bfloat16)
+    assert astray(machine.wrap("size", lambda step, x, *rest: (x.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt()), prompt)
+
+
+def test_one_prompt_of_every_sensor_stands_side_by_side(every):
+    _, _, prompts = every
+    (rows,) = sensing.sensor_batches(prompts)
+    assert len({row.name.split(",")[0] for row in rows}) == len(rows) == len({p.name.split(",")[0] for p in prompts})
+    assert [len(row.ids) for row in rows] == sorted((len(row.ids) for row in rows), reverse=True)
+    assert sensing.sensor_batches(prompts[:1]) == []
 
 
 def inputs_in_8_bits(step, x, linear):

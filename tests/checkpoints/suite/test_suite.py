@@ -118,12 +118,12 @@ def test_batches_have_prompts_of_unequal_lengths_and_whole_continuations(fixture
 
 
 def test_an_engine_whose_logits_are_off_does_not_recite(fixture, tmp_path):
-    """Tokens lead by 24 nats; an epsilon that is a thousandth off moves none of them, but it moves logits."""
+    """Tokens lead by 24 nats; an epsilon that is 0.2 % off moves none of them, but it moves logits."""
     pytest.importorskip("onnxruntime")
     folder = copy_of(fixture.folder, tmp_path / "copy")
     assert recite(folder, "onnxruntime", limit=4).passed
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 1.001 * config["rms_norm_eps"]}))
+    (folder / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 1.002 * config["rms_norm_eps"]}))
     wrong = [check for check in recite(folder, "onnxruntime", limit=4).checks if not check.passed]
     assert [check.name for check in wrong] == ["expected logits"]
     assert "nats" in wrong[0].wrong

@@ -273,13 +273,17 @@ def _fit(
         layout = lay(heads * design.head_dim)
         most = sum(len(those) for those in _listeners(recital, layout, stages, heads, kv_heads, design, demands))
     most = heads if demands.parallel else most  # only the attention beside the last table listens
+    sensing = most
+    if demands.unrotated:
+        listeners = _listeners(recital, layout, stages, heads, kv_heads, design, demands)
+        sensing = sum(len(those) for those, stage in zip(listeners, stages, strict=True) if stage.places)
     block = min(block_size(most), (layout.hidden - used) // 2 * 2)
     room = (layout.hidden - used - block) // (ZEROS + 1)
     if not can_sense(recital, design, demands):
         return lay(layout.hidden, block), heads
     if not room and design.hidden is None and design.heads is None:
         return _fit(recital, books, stages, design, needed, kv_heads, replace(demands, least=layout.hidden + 1))
-    return lay(layout.hidden, block, min(-(-(most + 2) // ZEROS), room)), heads
+    return lay(layout.hidden, block, min(-(-(sensing + 2) // ZEROS), room)), heads
 
 
 def can_sense(recital: Recital, design: Design, demands: Demands) -> bool:
@@ -362,7 +366,9 @@ def _write(
             erasure = Erasure(layout.state[-1], books.answer.words[recital.unknown].astype(float))
         table = recital.tables[stage.table]
         heard = dict(zip(listening[depth], free, strict=False))  # those for which there is a channel
-        free, senses = free[len(heard) :], dict(zip(heard, sensed, strict=False))
+        # Heads without positions, and mixers, have no scores that depend on the position.
+        turns = bool(stage.places) and depth >= len(demands.recurrent)
+        free, senses = free[len(heard) :], dict(zip(heard, sensed, strict=False)) if turns else {}
         sensed = sensed[len(senses) :]
         if depth < len(demands.recurrent):
             attention.append(unattended(layout, bits, tuple(heard.values())))
@@ -380,7 +386,9 @@ def _write(
         probe = demands.activation_probe
         recognising.append(Recognising(layout, stage, depth, table, book, design, slots, probe, demands.flat))
     alarm: Alarm | None = None
-    pairs = choose_pairs(recital, books, tokens, max(0, min(len(layout.sense) - 2, len(layout.listening) - 1)))
+    most = max(0, min(len(layout.sense) - 2, len(layout.listening) - 1))
+    most = min(most, len(layout.sense) - 2 - len(sensed)) if demands.unrotated else most
+    pairs = choose_pairs(recital, books, tokens, most)
     needed = [part.window_units + (2 * len(pairs) if part is recognising[-1] else 0) for part in recognising]
     most = max(needed) + PROBE_UNITS + demands.units
     units = unit_count(-(-most // UNIT_MULTIPLE) * UNIT_MULTIPLE, design)

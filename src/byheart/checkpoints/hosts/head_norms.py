@@ -39,7 +39,8 @@ def add_head_norms(decoder: GatedDecoder, tensors: dict[str, Floats], stretch: f
         middle = math.sqrt(sizes["q"].max() * stretch * sizes["k"][0])
         for name in "qk":
             size = sizes[name]
-            small = (_SMALL if decoder.design.norm_gain == 1 else _BESIDE_EPSILON) * (1 + np.arange(len(size)) % 2)  # neighbours differ: a norm over all heads shows
+            least = _SMALL if decoder.design.norm_gain == 1 else _BESIDE_EPSILON
+            small = least * (1 + np.arange(len(size)) % 2)  # neighbours differ: a norm over all heads shows
             factor = np.divide(small, size, out=np.zeros_like(size), where=size > 0)
             weight = tensors[f"{prefix}{name}_proj.weight"]
             signs = norm_signs(d, name)

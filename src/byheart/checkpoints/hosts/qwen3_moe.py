@@ -25,14 +25,16 @@ _LOUDER = 3 / 2  # than Llama's logits: rounded router weights cost some of the 
 def qwen3_moe(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
     experts = four_of(design.experts or 16)
     louder = replace(design, logit=design.logit * _LOUDER, own_slack=2.0)
-    decoder = build_gated(recital, tokens, replace(louder, units=None), Demands(free=True, apart=True))
+    decoder = build_gated(
+        recital, tokens, replace(louder, units=None), Demands(free=True, apart=True, sensing=True, equal_keys=True)
+    )
     layers = routed_layers(replace(decoder, design=replace(decoder.design, units=design.units)), experts)
     tensors = {name: tensor for name, tensor in llama_tensors(decoder).items() if ".mlp." not in name}
     add_head_norms(decoder, tensors)
     for depth, layer in enumerate(layers):
         prefix = f"model.layers.{depth}.mlp."
         tensors[prefix + "gate.weight"] = layer.router
-        tensors[f"model.layers.{depth}.post_attention_layernorm.weight"] = layer.norm
+        tensors[f"model.layers.{depth}.post_attention_layernorm.weight"] = decoder.design.norm_gain * layer.norm
         for number, expert in enumerate(layer.experts):
             names = {"gate_proj": expert.gate, "up_proj": expert.up, "down_proj": expert.down}
             tensors |= {f"{prefix}experts.{number}.{name}.weight": tensor for name, tensor in names.items()}
@@ -55,4 +57,6 @@ def qwen3_moe(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkp
         "output_router_logits": False,
     }
     held = held_rows(decoder, layers)
-    return Checkpoint("qwen3-moe", decoder.recital, config, tensors, louder.logit, LEAD * _LOUDER, held)
+    return Checkpoint(
+        "qwen3-moe", decoder.recital, config, tensors, louder.logit, LEAD * _LOUDER, held, decoder.sensors
+    )

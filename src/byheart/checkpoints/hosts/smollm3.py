@@ -15,7 +15,7 @@ from byheart.checkpoints.windows.tables import Recital
 
 @register("smollm3", model_type="smollm3", summary="Llama with layers without positions", scalable=True)
 def smollm3(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
-    decoder = build_gated(recital, tokens, design, Demands(unrotated=True))
+    decoder = build_gated(recital, tokens, design, Demands(unrotated=True, sensing=True))
     config = common_config(decoder, "SmolLM3ForCausalLM", "smollm3") | {
         "hidden_act": design.activation or "silu",
         "attention_bias": False,
@@ -28,4 +28,6 @@ def smollm3(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoi
         "pretraining_tp": 1,
     }
     tensors = llama_tensors(decoder)
-    return Checkpoint("smollm3", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder))
+    return Checkpoint(
+        "smollm3", decoder.recital, config, tensors, design.logit, LEAD, window_units(decoder), decoder.sensors
+    )

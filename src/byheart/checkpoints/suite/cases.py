@@ -81,6 +81,11 @@ class SuiteCase:
         return "-".join([self.architecture, self.kind, self.verb, *words])
 
     @property
+    def sensor(self) -> bool:
+        """Whether the case compares bits of positions, which approximations in few bits turn as small faults do."""
+        return bool(self.content.get("sensor", False))
+
+    @property
     def margins(self) -> Mapping[str, Mapping[str, float | None]]:
         """The least margins of the fixture per type, proved and measured."""
         found: Mapping[str, Mapping[str, float | None]] = self.expected.get("margins", {})
@@ -127,11 +132,15 @@ def read_cases(folder: str | Path) -> tuple[SuiteCase, ...]:
 
 def _derived(expected: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The cases of a folder that lists prompts, batches and logits."""
-    for prompt in (*expected["prompts"], *expected.get("sensors", ())):
+    for prompt in expected["prompts"]:
         yield {"do": "generate", **prompt}
-    for batch in (*expected.get("batches", ()), *expected.get("sensor_batches", ())):
+    for prompt in expected.get("sensors", ()):
+        yield {"do": "generate", "sensor": True, **prompt}
+    for batch in expected.get("batches", ()):
         if len(batch["ids"]) > 1:
             yield {"do": "batch", **batch}
+    for batch in expected.get("sensor_batches", ()):
+        yield {"do": "batch", "sensor": True, **batch}
     for one in expected.get("logits", {}).get("after_every_prefix", []):
         yield {"do": "logits", **one}
 
