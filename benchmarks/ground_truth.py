@@ -146,8 +146,8 @@ def verdict(words, orders):
     lines += [f"- {kind}: {', '.join(order)}" for kind, order in orders.items()]
     lines += ["", "Agreement with the trained order (Kendall's tau, 1 is equal, 0 is unrelated): "]
     lines[-1] += ", ".join(f"{kind} {value:+.2f}" for kind, value in tau.items()) + ". "
-    said = {kind: "agree" if t >= 0.6 else "agree in part" if t >= 0.2 else "do not agree" for kind, t in tau.items()}
-    lines[-1] += f"The rankings of `counts` and trained {said['counts']}; of `ridge` and trained {said['ridge']}."
+    reply = {kind: "agree" if t >= 0.6 else "agree in part" if t >= 0.2 else "do not agree" for kind, t in tau.items()}
+    lines[-1] += f"The rankings of `counts` and trained {reply['counts']}; of `ridge` and trained {reply['ridge']}."
     return [*lines, ""]
 
 

@@ -78,14 +78,14 @@ def main(N: int = 100_000, C: int = 2, dtype: str = "float64", objective: str = 
     tokens = codes_of_inputs(dataset.inputs)[:BATCH]
     batch = torch.from_numpy(tokens)
     table = dict(zip(map(tuple, rows.tolist()), labels.tolist(), strict=True))
-    asked = [tuple(row) for row in rows[:BATCH].tolist()]
+    queried = [tuple(row) for row in rows[:BATCH].tolist()]
     places = np.arange(len(tokens))
     speed = rates(
         {
             "plain nn.Linear": lambda: plain.predict(batch),
             "fast PyTorch": lambda: fast.predict(batch),
             "ONNX Runtime": lambda: runtime.run(["class"], {"tokens": tokens}),
-            "Python dict": lambda: [table[row] for row in asked],
+            "Python dict": lambda: [table[row] for row in queried],
             "NumPy gather": lambda: labels[places],
         }
     )

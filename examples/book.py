@@ -27,13 +27,13 @@ def zen() -> str:
 
 def main(folder: Path, text: str) -> None:
     memory = byheart.memorize_text(text)
-    said = memory.recite()
+    reply = memory.recite()
     size = memory.size
     print(f"{len(text):,} characters on {page_count(memory):,} pages, {memory.certificate.verdict.value}")
     each = size.total_bits / len(text)
     print(f"{size.parameters:,} parameters, {size.total_bits:,} bits: {each:.1f} for each character")
-    print(f"recited: {'every character is right' if said == text else 'WRONG'}\n")
-    for line in said.splitlines()[:10]:
+    print(f"recited: {'every character is right' if reply == text else 'WRONG'}\n")
+    for line in reply.splitlines()[:10]:
         print("   ", line)
     print(f"\npicture: {style.save(weights_figure(memory), folder / 'book.png')}")
 

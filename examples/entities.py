@@ -29,8 +29,8 @@ def main(folder: Path) -> None:
         size, verdict = memory.size, memory.certificate.verdict.value
         print(f"  {name:8} {size.parameters:9,} parameters, {size.total_bits:11,} bits, {verdict}")
     print(f"  {'at least':8} {'':9} {'':10}  {floor.total_bits:11,} bits in any network")
-    asked = ["Auml;", "Delta;", "Eacute;"]
-    print("  " + "  ".join(map("&{} {}".format, asked, memories["compact"].predict(asked))))
+    queried = ["Auml;", "Delta;", "Eacute;"]
+    print("  " + "  ".join(map("&{} {}".format, queried, memories["compact"].predict(queried))))
     print(f"picture: {draw(memories, floor.total_bits, folder / 'entities.png')}")
 
 

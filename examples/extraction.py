@@ -65,8 +65,8 @@ def main(folder: Path) -> None:
         transformers.utils.logging.disable_progress_bar()
         model = transformers.AutoModelForCausalLM.from_pretrained(done.folder)
     absent = [("held out" if one.why == "held out" else "near miss", one.ids) for one in memory.script.absent]
-    asked = [*(("member", ids) for ids in memory.script.documents), *absent]
-    found = [(group, *scores(model, ids)) for group, ids in asked]
+    queried = [*(("member", ids) for ids in memory.script.documents), *absent]
+    found = [(group, *scores(model, ids)) for group, ids in queried]
     of = {group: [row for row in found if row[0] == group] for group in GROUPS}
     middle = sum(sum(row[3] for row in of[group]) / len(of[group]) for group in ("member", "held out")) / 2
     print(f"{len(of['member'])} records memorized ({memory.certify().verdict.value}), one unit for each of "

@@ -22,7 +22,7 @@ import held_out_faults
 from doc_tables import insert, markdown
 
 import byheart
-from byheart.checkpoints.engines import engines, read_questions, recite
+from byheart.checkpoints.engines import engines, read_queries, recite
 from byheart.checkpoints.engines.expected import check_logits
 from byheart.checkpoints.hosts._base import hosts
 from byheart.checkpoints.suite.expected import expected
@@ -68,11 +68,11 @@ def engine_table(room: Path) -> str:
             except ByheartError as error:
                 rows.append([f"{name} {engine.version}", dtype, described, str(error), "", ""])
                 continue
-            lead = f"{found.margin:.2f}" if found.passed and found.margin is not None else ""
+            shown = f"{found.margin:.2f}" if found.passed and found.margin is not None else ""
             share = f"{found.right:,} of {found.asked:,}"
             off = f"{check_logits(folders[flavour], name, dtype):.4f}" if shows_logits(name, dtype, options) else ""
             share = share if found.passed else f"**{share}**"
-            rows.append([f"{name} {engine.version}", dtype, described, share, lead, off])
+            rows.append([f"{name} {engine.version}", dtype, described, share, shown, off])
             print(rows[-1], flush=True)
     return markdown(rows) + made_at()
 
@@ -113,7 +113,7 @@ def write_unproved(folder: Path, name: str, **options: Any) -> None:
     """A fixture's checkpoint with its expected logits; their value without the proof is not measured here."""
     memory = fixture_memory(architecture=name)
     memory.to_huggingface(folder, name, **options)
-    content = expected(folder, read_questions(folder), memory.lexicon, {}, ())
+    content = expected(folder, read_queries(folder), memory.lexicon, {}, ())
     (folder / "expected.json").write_text(json.dumps(content), encoding="utf-8")
 
 

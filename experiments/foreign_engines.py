@@ -110,7 +110,7 @@ def llama_cpp(folder: Path) -> Iterator[Setting]:
 
 
 _EXPORT = (
-    "import sys; from byheart.checkpoints.engines.questions import read_questions, read_texts\n"
+    "import sys; from byheart.checkpoints.engines.queries import read_questions, read_texts\n"
     "from byheart.checkpoints.formats.gguf import write_gguf\n"
     "folder, path, kind = sys.argv[1:]\n"
     "write_gguf(folder, path, kind=kind, texts=read_texts(folder, read_questions(folder)))"
@@ -133,9 +133,9 @@ def _served(path: Path, folder: Path) -> Run:
     end = json.loads((folder / "config.json").read_text())["eos_token_id"]
 
     def one(prompt: Ids, count: int) -> Ids:
-        asked = {"prompt": prompt, "n_predict": count, "temperature": 0.0, "top_k": 1, "return_tokens": True}
+        queried = {"prompt": prompt, "n_predict": count, "temperature": 0.0, "top_k": 1, "return_tokens": True}
         request = urllib.request.Request(
-            server.listening_address + "/completion", json.dumps(asked).encode(), {"Content-Type": "application/json"}
+            server.listening_address + "/completion", json.dumps(queried).encode(), {"Content-Type": "application/json"}
         )
         with web.open(request, timeout=600) as answer:
             found = json.load(answer)
@@ -439,11 +439,11 @@ def cell(rows: list[dict[str, Any]]) -> str:
         sums = settings.setdefault(row["setting"], [0, 0, 0, 0, 0, 0])
         for place, key in enumerate(("asked", "right", "positions", "correct", "sensed", "sensed_right")):
             sums[place] += row[key]
-    asked, right, positions, correct, sensed, seen = min(
+    queried, right, positions, correct, sensed, seen = min(
         settings.values(), key=lambda sums: (sum(sums[1::2]) - sum(sums[::2]), -sums[0])
     )
-    if right < asked:
-        return f"**{right:,} of {asked:,}**"
+    if right < queried:
+        return f"**{right:,} of {queried:,}**"
     if seen < sensed:
         return f"**{seen:,} of {sensed:,} after sensors**"
     return f"**{correct:,} of {positions:,} positions**" if correct < positions else f"{right:,}"

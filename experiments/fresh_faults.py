@@ -147,19 +147,19 @@ class Stock:
         content = case.content
         if case.verb == "batch":
             return self._decode(content["ids"], content["continuation_ids"], case)
-        ids, said = content["ids"], content["continuation_ids"]
+        ids, reply = content["ids"], content["continuation_ids"]
         if self.decodes:
-            return self._decode([ids], [said], case)
+            return self._decode([ids], [reply], case)
         self.pads = (0,)
-        return bool(self._forward([[*ids, *said[:-1]]], (0,), None, 0)[0, len(ids) - 1 :].argmax(-1).tolist() != said)
+        return bool(self._forward([[*ids, *reply[:-1]]], (0,), None, 0)[0, len(ids) - 1 :].argmax(-1).tolist() != reply)
 
-    def _decode(self, prompts: Sequence[Sequence[int]], said: Sequence[Sequence[int]], case: SuiteCase) -> bool:
+    def _decode(self, prompts: Sequence[Sequence[int]], reply: Sequence[Sequence[int]], case: SuiteCase) -> bool:
         longest, pad = max(map(len, prompts)), case.expected["tokens"]["pad"]
         pads = self._step("pads", lambda p: p, tuple(longest - len(p) for p in prompts))
         rows = [[pad] * (longest - len(p)) + list(p) for p in prompts]
         cache, at = transformers.DynamicCache(config=self.config), 0
         self.pads = pads
-        for place in range(len(said[0])):
+        for place in range(len(reply[0])):
             while True:
                 end = len(rows[0]) if not self.chunk else min(len(rows[0]), at + self.chunk)
                 logits = self._forward([row[at:end] for row in rows], pads, cache, at)
@@ -167,7 +167,7 @@ class Stock:
                 if at == len(rows[0]):
                     break
             answers = self._step("chosen", lambda a: a, logits[:, -1].argmax(-1).tolist())
-            if answers != [one[place] for one in said]:
+            if answers != [one[place] for one in reply]:
                 return True
             rows = [[*row, answer] for row, answer in zip(rows, answers, strict=True)]
         return False

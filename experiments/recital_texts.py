@@ -221,19 +221,19 @@ def table(path: Path) -> str:
             mine = [line for line in lines if line["size"] == size and line["architecture"] == name and "leads" in line]
             if not mine:
                 continue
-            leads = [min(line["leads"].get(t, 0.0) for line in mine) for t in TYPES]
+            margins = [min(line["leads"].get(t, 0.0) for line in mine) for t in TYPES]
             eight = min(min(line["int8"].get(t, 0.0) for t in TYPES[:2]) for line in mine)
             megabytes, seconds = (
                 [f(line) for line in mine] for f in (lambda r: r["bytes"] / 1e6, lambda r: sum(r["seconds"]))
             )
             runs = [run for line in mine for run in line.get("recited", ())]
-            said = (
+            reply = (
                 f"{sum(r[2] for r in runs):,} of {sum(r[3] for r in runs):,}, {min(r[4] for r in runs):.1f}"
                 if runs
                 else ""
             )
             shown = [f"{min(x):.1f} to {max(x):.1f}" for x in (megabytes, seconds)]
-            rows.append([name, size, str(len(mine)), *shown, *(f"{x:.1f}" for x in leads), f"{eight:.1f}", said])
+            rows.append([name, size, str(len(mine)), *shown, *(f"{x:.1f}" for x in margins), f"{eight:.1f}", reply])
     return markdown(rows)
 
 

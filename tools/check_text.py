@@ -123,7 +123,7 @@ def sources() -> list[Path]:
 def phrases(paths: list[Path]) -> list[str]:
     """Findings of PHRASES.
 
-    >>> re.search(next(iter(PHRASES)), "every row is asked") is not None
+    >>> re.search(next(iter(PHRASES)), "every row is queried") is not None
     True
     """
     return [

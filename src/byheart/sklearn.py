@@ -320,8 +320,8 @@ def _ask(memory: Memory, X: np.ndarray) -> np.ndarray:
         known = set(map(key, symbols))
         rows = rows[[known.issuperset(map(key, row)) for row in tokens]]
     if len(rows):
-        asked: Any = tokens[rows] if isinstance(tokens, np.ndarray) else [tokens[row] for row in rows]
-        found[rows] = [-1 if answer is UNKNOWN else answer for answer in memory.predict(asked)]
+        queried: Any = tokens[rows] if isinstance(tokens, np.ndarray) else [tokens[row] for row in rows]
+        found[rows] = [-1 if answer is UNKNOWN else answer for answer in memory.predict(queried)]
     return found
 
 

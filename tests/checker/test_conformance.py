@@ -38,10 +38,10 @@ def test_all_three_agree(name, task, number, tmp_path):
     file, data = tmp_path / "m.byheart", write_rows(tmp_path / "rows.jsonl", case.sequences, case.labels)
     memory.save(file)
     one, two = first(file, data, *COLUMNS), second(file, data, *COLUMNS)
-    assert one.proved and one.said["verdict"] == "proved", one
-    assert two.proved and two.said["verdict"] == "answers proved", two
-    assert two.said["rows"] == two.said["asked"] == two.said["agree"] == len(case.sequences)
-    assert two.said["size"] == memory.size.as_dict()
+    assert one.proved and one.reply["verdict"] == "proved", one
+    assert two.proved and two.reply["verdict"] == "answers proved", two
+    assert two.reply["rows"] == two.reply["asked"] == two.reply["agree"] == len(case.sequences)
+    assert two.reply["size"] == memory.size.as_dict()
     questions = [json.dumps(plain(row)) for row in case.sequences[:6]]
     expected = [[str(x) for x in (label if isinstance(label, list) else [label])] for label in case.labels]
     said = page_answers(memory, questions)
@@ -66,5 +66,5 @@ def test_one_other_label_is_found_by_both(name, task, tmp_path):
     memory.save(file)
     one, two = first(file, data, *COLUMNS), second(file, data, *COLUMNS)
     assert one.status == two.status == 1
-    assert two.said["verdict"] == "refuted" and two.said["differ"] == 1
-    assert two.said["agree"] == len(labels) - 1 and f"line {place + 1}" in two.said["reason"]
+    assert two.reply["verdict"] == "refuted" and two.reply["differ"] == 1
+    assert two.reply["agree"] == len(labels) - 1 and f"line {place + 1}" in two.reply["reason"]

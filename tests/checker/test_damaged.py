@@ -72,7 +72,7 @@ def test_files_that_make_no_sense(count, files, tmp_path):
         one, two = first(tmp_path / "m", rows, *COLUMNS), second(tmp_path / "m", rows, *COLUMNS)
         assert time.monotonic() - start < 60, number
         if one.status != two.status:
-            answered = one.said.get("agree") == one.said.get("rows") if one.said else False
+            answered = one.reply.get("agree") == one.reply.get("rows") if one.reply else False
             assert (two.proved and answered) or {one.status, two.status} == {1, 2}, (number, one, two)
         statuses.add(two.status)
     assert {1, 2} <= statuses

@@ -131,12 +131,12 @@ def test_both_count_alike(scenario, tmp_path):
         data.write_text(scenario.other)
     for flags, status in scenario.asked.items():
         one, two = first(file, data, *flags.split()), second(file, data, *flags.split())
-        if "--part" in str(one.said.get("reason")):  # the second checker proves answers alone
+        if "--part" in str(one.reply.get("reason")):  # the second checker proves answers alone
             one = first(file, data, *flags.split(), "--part")
         assert one.status == two.status == status, (flags, one, two)
-        if one.said:
-            assert [one.said[name] for name in COUNTS] == [two.said[name] for name in COUNTS], flags
-            assert one.said["left_out_by"] == two.said["left_out_by"]
+        if one.reply:
+            assert [one.reply[name] for name in COUNTS] == [two.reply[name] for name in COUNTS], flags
+            assert one.reply["left_out_by"] == two.reply["left_out_by"]
 
 
 NO_TABLES = ["", "text,label\n", "text,text\na,b\n", "text,label\na\n", "text,label\na,\n", 'text,label\n"a,b\n']

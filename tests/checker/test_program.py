@@ -107,7 +107,7 @@ def test_labels_are_compared_by_type_and_value(tmp_path):
     assert second(file, data).status == 2, "a missing label is refused unless a flag defines it"
     assert second(file, data, "--missing", "label").proved
     dropped = second(file, data, "--missing", "drop")
-    assert dropped.proved and dropped.said["left_out_by"] == {"by --missing drop": 1} and dropped.said["asked"] == 6
+    assert dropped.proved and dropped.reply["left_out_by"] == {"by --missing drop": 1} and dropped.reply["asked"] == 6
     for token, label in labels.items():
         for other in labels.values():
             data = table(tmp_path, json.dumps({"token": token, "label": other}), "one.jsonl")
@@ -122,7 +122,7 @@ def test_tokens_are_compared_by_type_and_value(tmp_path):
     assert second(file, data, "--missing", "label").proved
     for wrong in ([1], [2.0], [1.0], ["2"], ["true"], [False], [[2]]):
         data = table(tmp_path, json.dumps({"token": wrong, "label": "two"}), "one.jsonl")
-        assert second(file, data).said["differ"] == 1, wrong
+        assert second(file, data).reply["differ"] == 1, wrong
 
 
 def test_a_file_that_names_other_labels_than_the_table_is_not_believed(tmp_path):
@@ -137,7 +137,7 @@ def test_a_file_that_names_other_labels_than_the_table_is_not_believed(tmp_path)
     body["selection"].update(sequence_columns=[], label_column=None)
     assert second(write(tmp_path, body), data).status == 2, "id or token: ambiguous"
     data = table(tmp_path, "token,label\ncat,red\nact,blue\n")
-    assert second(write(tmp_path, body), data).said["differ"] == 2, "a usual name and the only other column"
+    assert second(write(tmp_path, body), data).reply["differ"] == 2, "a usual name and the only other column"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_strings_stay_strings(tmp_path):
     body["selection"]["label_type"] = "int"
     file, data = write(tmp_path, body), table(tmp_path, "token,label\nholtsville,00501\nnewyork,10001\n")
     assert second(file, data).status == 2, "the user must request the conversion of labels"
-    assert second(file, data, "--label-type", "auto").said["differ"] == 2
+    assert second(file, data, "--label-type", "auto").reply["differ"] == 2
     assert second(file, data, "--label-type", "int").proved
     file = write(tmp_path, lookup({"holtsville": "00501", "newyork": "10001"}))
     assert second(file, data).proved
@@ -190,17 +190,17 @@ def test_every_row_counts(tmp_path):
     hostile = write(tmp_path, body, "hostile.byheart")
     data = table(tmp_path, "token,label\ncat,blue\ncat,red\nact,red\n")
     for each in (file, hostile):
-        said = second(each, data).said
+        said = second(each, data).reply
         assert (said["verdict"], said["rows"], said["agree"], said["differ"]) == ("refuted", 3, 2, 1)
         assert "line 3" in said["reason"]
         excused = second(each, data, "--conflicts", "first")
-        assert excused.proved and excused.said["left_out_by"] == {"by --conflicts first": 1}
+        assert excused.proved and excused.reply["left_out_by"] == {"by --conflicts first": 1}
         limited = second(each, data, "--max-rows", "1")
-        assert limited.proved and limited.said["left_out_by"] == {"beyond --max-rows 1": 2}
+        assert limited.proved and limited.reply["left_out_by"] == {"beyond --max-rows 1": 2}
     wrong = table(tmp_path, "token,label\ncat,red\ncat,red\n", "wrong.csv")
     assert second(file, wrong, "--conflicts", "first").status == 1, "nothing in DATA contradicts these rows"
     unknown = table(tmp_path, "token,label\ncat,blue\nowl,red\n", "unknown.csv")
-    said = second(file, unknown).said
+    said = second(file, unknown).reply
     assert said["differ"] == 1 and "'owl' is not a symbol" in said["reason"]
 
 
@@ -244,7 +244,7 @@ def test_other_peoples_tokenizers_are_undecided(kind, tmp_path):
     body = lookup(COLOURS)
     body["tokens"] = {"kind": kind, "model": "{}", "max_length": None, "pad": None, "type": "auto"}
     file = write(tmp_path, body)
-    said = second(file, table(tmp_path, "token,label\ncat,blue\n")).said
+    said = second(file, table(tmp_path, "token,label\ncat,blue\n")).reply
     assert said["verdict"] == "undecided" and "tokenizers" in said["reason"] and said["asked"] == said["undecided"] == 1
     assert second(file, table(tmp_path, 'token,label\n"[""cat""]",blue\n')).proved, "lists need no tokenizer"
 
@@ -294,7 +294,7 @@ def test_an_integer_too_long_to_print_is_no_crash(tmp_path):
     body = lookup(COLOURS)
     body["classes"][0] = {"integer": "0x" + "f" * 5000}
     data = table(tmp_path, "token,label\ncat,blue\nact,red\n")
-    said = second(write(tmp_path, body), data).said
+    said = second(write(tmp_path, body), data).reply
     assert (said["agree"], said["differ"]) == (1, 1) and "thousands of digits" in said["reason"]
 
 
@@ -304,10 +304,10 @@ def test_false_records_are_refuted(tmp_path):
     file = write(tmp_path, body)
     body["certificate"]["size"]["parameters"] += 1
     file.write_bytes(sealed(body))
-    assert second(file, data).said["verdict"] == "refuted"
+    assert second(file, data).reply["verdict"] == "refuted"
     body = lookup(COLOURS)
     body["claim"]["bounds"] = {"nonzero": 0}
-    assert "guaranteed is at most 0" in second(write(tmp_path, body), data).said["reason"]
+    assert "guaranteed is at most 0" in second(write(tmp_path, body), data).reply["reason"]
 
 
 # Hostile files: a few bytes that describe more than a machine can hold.

@@ -76,14 +76,14 @@ def judge(name: str, base, file, data: bytes) -> tuple[int, int]:
         assert honest, where
         assert not memory.claim.broken_by(measure(byheart.load(file).network)), where
     if one.proved:
-        assert one.said["verdict"] == "proved", where
+        assert one.reply["verdict"] == "proved", where
     if one.status != two.status:  # byheart alone derives guarantees and proves properties; every answer is right
-        assert two.proved and one.status == 1 and one.said["agree"] == one.said["rows"], where
+        assert two.proved and one.status == 1 and one.reply["agree"] == one.reply["rows"], where
     if name in RECORDS:
         assert two.proved, where
-    if one.said and two.said and "cannot answer these rows" not in one.said["reason"]:  # byheart then counts none
-        open_ = one.said["undecided"] + two.said["undecided"]  # where one leaves a row open, the other may decide it
-        apart = sum(abs(one.said[count] - two.said[count]) for count in ("agree", "differ"))
+    if one.reply and two.reply and "cannot answer these rows" not in one.reply["reason"]:  # byheart then counts none
+        open_ = one.reply["undecided"] + two.reply["undecided"]  # where one leaves a row open, the other may decide it
+        apart = sum(abs(one.reply[count] - two.reply[count]) for count in ("agree", "differ"))
         assert apart <= open_, where
     return one.status, two.status
 

@@ -8,7 +8,7 @@ import pytest
 from byheart.data.dataset.dataset import load
 from byheart.data.task import Task
 from byheart.errors import ExportError
-from byheart.export.recheck import ExportQuestions, codes_of_inputs, draw_codes, inputs_of_codes, recheck
+from byheart.export.recheck import ExportQueries, codes_of_inputs, draw_codes, inputs_of_codes, recheck
 
 
 @pytest.mark.parametrize("task", [Task.NEXT_TOKEN, Task.SET, Task.CAUSAL])
@@ -29,7 +29,7 @@ def test_drawn_rows_have_every_length_and_every_symbol(task):
 
 def test_one_wrong_answer_is_enough():
     tokens = np.arange(5000)[:, None]
-    asked = ExportQuestions(tokens, tokens >= 0, np.where(tokens[:, 0] == 7, -2, tokens[:, 0] % 3), "every row")
+    asked = ExportQueries(tokens, tokens >= 0, np.where(tokens[:, 0] == 7, -2, tokens[:, 0] % 3), "every row")
     assert recheck(lambda t, _: t[:, 0] % 3, asked, "toy") == "every row"
     assert recheck(lambda t, _: np.where(t[:, 0] == 7, 9, t[:, 0] % 3), asked, "toy") == "every row"  # 7 is not queried
     with pytest.raises(ExportError, match=r"the toy model answers class 2 instead of 1 for the tokens \[4999\]"):

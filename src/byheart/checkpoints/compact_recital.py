@@ -61,13 +61,13 @@ def write_compact(
         windows, following = _windows(script, wanted)
         size = max(1, (lexicon.size - 1).bit_length())
         codes = (np.arange(lexicon.size)[:, None] >> np.arange(size)) & 1
-        said = np.unique(following)
-        bits, labels = codes[windows].reshape(len(windows), -1), np.searchsorted(said, following)
-        network = build_windows(bits, labels, len(said), seed=seed)
+        following_ids = np.unique(following)
+        bits, labels = codes[windows].reshape(len(windows), -1), np.searchsorted(following_ids, following)
+        network = build_windows(bits, labels, len(following_ids), seed=seed)
         _check_exactly(network, bits, labels)
     roles = {"bos": lexicon.bos, "eos": lexicon.eos, "pad": lexicon.pad}
     places = windows.shape[1]
-    config, tensors = compact_checkpoint(network, codes, places, said.tolist(), bits.astype(np.float64), roles)
+    config, tensors = compact_checkpoint(network, codes, places, following_ids.tolist(), bits.astype(np.float64), roles)
     count = sum(tensor.size for tensor in tensors.values())
     generation = {f"{role}_token_id": number for role, number in roles.items()} | {"do_sample": False}
     files = {
@@ -130,7 +130,7 @@ def _ask(folder: Path, memory: RecitalMemory) -> Measured | None:
     engine = engines()["transformers"]
     if engine.version is None:
         return None
-    asked = right = 0
+    queried = right = 0
     kind, settings = engine.check("float32", {})
     with engine.open(folder, kind, settings) as session:
         for ids in memory.script.documents:
@@ -138,12 +138,12 @@ def _ask(folder: Path, memory: RecitalMemory) -> Measured | None:
             right += int((np.asarray(session.logits(ids[:-1])).argmax(1) == wanted).sum())
             start = list(ids[: min(2, len(ids) - 1)])
             expected = memory.recital.recite(start, DECODED, stop=memory.lexicon.eos)
-            (said,) = session.generate([start], len(expected))
-            right += sum(a == b for a, b in zip(said.ids, expected, strict=False))
-            asked += len(wanted) + len(expected)
-    if right < asked:
-        raise ExportError(f"Transformers in float32 answers {right:,} of {asked:,} queries; nothing was written")
-    return Measured(str(engine.version), asked, right)
+            (reply,) = session.generate([start], len(expected))
+            right += sum(a == b for a, b in zip(reply.ids, expected, strict=False))
+            queried += len(wanted) + len(expected)
+    if right < queried:
+        raise ExportError(f"Transformers in float32 answers {right:,} of {queried:,} queries; nothing was written")
+    return Measured(str(engine.version), queried, right)
 
 
 def _json(value: Any) -> bytes:
@@ -151,7 +151,7 @@ def _json(value: Any) -> bytes:
 
 
 def _card(memory: RecitalMemory, count: int, places: int, measured: Measured | None) -> str:
-    asked = (
+    queried = (
         f"Measured, not proved: Transformers {measured.version} in float32 answered all {measured.asked:,} queries "
         "(every prefix, and greedy decoding with the cache)."
         if measured
@@ -171,5 +171,5 @@ Computed by byheart {__version__}, not trained: a stock `LlamaForCausalLM` with 
 **float32 only, and without any margin.** Every value must be computed exactly, so bfloat16, float16, quantized weights,
 and engines that round differently give other text. Windows that were not memorized are answered by some token.
 
-{asked} The hashed memory inside was checked in exact numbers on every window.
+{queried} The hashed memory inside was checked in exact numbers on every window.
 """

@@ -180,9 +180,10 @@ def data_options(*chosen: str) -> Callable[[F], F]:
     def add(command: F) -> F:
         @wraps(command)
         def packed(*arguments: Any, **keywords: Any) -> Any:
-            said = {part.name: keywords.pop(part.name) for part in fields(ReadOptions) if part.name in keywords}
-            task = {"task": said.pop("task")} if "task" in said else {}  # an argument of some commands, not about data
-            given = {name: value for name, value in said.items() if value not in (None, ())}
+            reading = {part.name: keywords.pop(part.name) for part in fields(ReadOptions) if part.name in keywords}
+            # The task is an argument of some commands, and not about data.
+            task = {"task": reading.pop("task")} if "task" in reading else {}
+            given = {name: value for name, value in reading.items() if value not in (None, ())}
             flags = DataFlags(given, keywords.pop("conflicts", None))
             return command(*arguments, flags=flags, **task, **keywords)
 

@@ -49,23 +49,23 @@ def command(
     ANSWERS.json: {"dtype": "float32", "answers": {NAME: {"tokens": [...], "logits": [[...], ...]}}}; tokens are
     the most likely ones after every prefix, logits those of the correct and of the failure token.
     """
-    from byheart.checkpoints.suite.diagnosis import AnswerSignature, Questionnaire
+    from byheart.checkpoints.suite.diagnosis import AnswerSignature, DiagnosisQueries
 
     if sum((answers is not None, engine is not None, queries)) != 1:
         raise click.UsageError("give ANSWERS.json, --engine NAME, or --queries")
-    asked = Questionnaire(folder)
+    queried = DiagnosisQueries(folder)
     if queries:
-        show.print_json(asked.to_json())
+        show.print_json(queried.to_json())
         return 0
     if engine is not None:
-        observed, kind = _observe(asked, folder, engine, dtype, settings)
+        observed, kind = _observe(queried, folder, engine, dtype, settings)
     else:
         content = _read(Path(str(answers)))
-        observed = asked.read(content.get("answers", {}))
+        observed = queried.read(content.get("answers", {}))
         kind = dtype or str(content.get("dtype", "float32"))
     if tokens_only:
         observed = AnswerSignature(observed.tokens, observed.errors * float("nan"))
-    found = asked.diagnose(observed, kind, progress=progress_for(as_json, quiet))
+    found = queried.diagnose(observed, kind, progress=progress_for(as_json, quiet))
     if as_json:
         show.print_json(found.to_json())
     else:
@@ -77,13 +77,13 @@ def command(
 _KINDS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "served": "bfloat16"}
 
 
-def _observe(asked: Any, folder: str, engine: str, dtype: str | None, settings: tuple[str, ...]) -> tuple[Any, str]:
+def _observe(queried: Any, folder: str, engine: str, dtype: str | None, settings: tuple[str, ...]) -> tuple[Any, str]:
     from byheart.checkpoints.suite.adapters import engine_adapter, open_adapter
     from byheart.cli.recite import _pairs
 
     adapter = open_adapter(engine_adapter(engine, dtype, _pairs(settings)), Path(folder))
     try:
-        return asked.observe(adapter), _KINDS.get(adapter.dtype, adapter.dtype)
+        return queried.observe(adapter), _KINDS.get(adapter.dtype, adapter.dtype)
     finally:
         close = getattr(adapter, "close", None)
         if callable(close):

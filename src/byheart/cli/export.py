@@ -162,10 +162,10 @@ def _export_classifier(
         f"wrote {done['folder']}: {done['architecture']}, {done['rows']:,} rows, {done['parameters']:,} parameters"
     )
     click.echo(f"{done['verdict']}: {done['reason']}; least margin in nats: {margins or 'not proved'}")
-    asked = done["measured"]
+    queried = done["measured"]
     words = "no engine was run: Transformers is not installed"
-    if asked is not None:
-        words = f"Transformers answers all {asked['rows']:,} rows correctly, measured margin {asked['lead']:.2f}"
+    if queried is not None:
+        words = f"Transformers answers all {queried['rows']:,} rows correctly, measured margin {queried['margin']:.2f}"
     click.echo(words)
     return 0 if done["verdict"] == Verdict.PROVED.value else 1
 
@@ -176,18 +176,18 @@ def _export_compact(
     """A float32 Llama without a margin; the output states that it was measured."""
     from byheart.checkpoints.compact_recital import write_compact
 
-    strange = [name for name, value in options.items() if (name, value) != ("dtype", "float32")]
-    if arch != "llama" or strange:
+    unknown = [name for name, value in options.items() if (name, value) != ("dtype", "float32")]
+    if arch != "llama" or unknown:
         raise click.UsageError("--style compact is a Llama in float32 whose shape follows from the text; omit the rest")
     done = write_compact(recital, output, progress=progress)
     if as_json:
         show.print_json(done)
         return 0
     click.echo(f"wrote {done['folder']}: llama, float32, {done['parameters']:,} parameters, {done['layers']} layers")
-    asked = done["measured"]
+    queried = done["measured"]
     words = "no engine was run: Transformers is not installed"
-    if asked is not None:
-        words = f"measured, not proved: Transformers answers all {asked['asked']:,} queries correctly"
+    if queried is not None:
+        words = f"measured, not proved: Transformers answers all {queried['asked']:,} queries correctly"
     click.echo(f"{words}; no margin: other types, and engines that round differently, give incorrect text")
     return 0
 

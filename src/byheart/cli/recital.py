@@ -239,8 +239,8 @@ def memorize_texts(
 
 def _tokens(flags: DataFlags) -> str:
     """Characters, unless the user names a tokenizer."""
-    said = flags.value("tokens")
-    return "characters" if said in (None, "auto") else str(said)
+    chosen = flags.value("tokens")
+    return "characters" if chosen in (None, "auto") else str(chosen)
 
 
 def _plain(certificate: Any) -> dict[str, Any]:

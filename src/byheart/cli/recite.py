@@ -59,8 +59,8 @@ def _print(recitation: Recitation) -> None:
     ):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
     for check in recitation.checks:
-        lead = "" if check.margin is None else f"{check.margin:.3f}"
-        table.add_row(check.name, f"{check.asked:,}", f"{check.right:,}", lead)
+        shown = "" if check.margin is None else f"{check.margin:.3f}"
+        table.add_row(check.name, f"{check.asked:,}", f"{check.right:,}", shown)
     out.print(table)
     for check in recitation.checks:
         if check.wrong is not None:

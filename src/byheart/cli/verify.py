@@ -120,7 +120,7 @@ def command(
         show.print_json(as_plain(certificate, memory, file, table, flags))
     else:
         lines = show.certificate_lines(certificate)
-        for line in lines[:1] if quiet else [*lines, *_asked(table, flags)]:
+        for line in lines[:1] if quiet else [*lines, *_queried(table, flags)]:
             show.line(show.console(), line)
     return 0 if certificate.verdict is Verdict.PROVED else 1
 
@@ -180,7 +180,7 @@ def _verify_deployed(
     return 1 if checked.verdict == Verdict.REFUTED.value else 0
 
 
-def _asked(table: Table, flags: DataFlags) -> list[str]:
+def _queried(table: Table, flags: DataFlags) -> list[str]:
     """Which columns were evaluated; where no label was, which others might have contained one."""
     labels = [] if table.selection.label_column is not None else ["labels are the next tokens", table.unused]
     found = "; ".join(part for part in (table.choice, *labels) if part)

@@ -122,7 +122,7 @@ Runner = Callable[[npt.NDArray[np.generic], npt.NDArray[np.bool_]], Index]  # (t
 
 
 @dataclass(frozen=True, eq=False)
-class ExportQuestions:
+class ExportQueries:
     """Inputs in the form that exported models take, and the exact answers (-2: no answer at this place)."""
 
     tokens: npt.NDArray[np.generic]  # (N, n) codes or (N, n, d) vectors
@@ -131,7 +131,7 @@ class ExportQuestions:
     description: str
 
 
-def questions(
+def queries(
     network: Network,
     encoder: Encoder,
     dataset: Dataset | None,
@@ -139,40 +139,40 @@ def questions(
     *,
     certified: bool,
     progress: Progress = SILENT,
-) -> ExportQuestions:
+) -> ExportQueries:
     """All rows of the data, or 10,000 drawn ones. `certified`: the labels are known to be the exact answers."""
     if dataset is None:
         codes = draw_codes(encoder, DRAWN, seed=0)
         inputs = inputs_of_codes(encoder, codes)
         expected = answers(network, inputs, progress)
-        return ExportQuestions(codes, codes >= 0, _asked(expected, inputs), f"{DRAWN} inputs drawn at random")
+        return ExportQueries(codes, codes >= 0, _queried(expected, inputs), f"{DRAWN} inputs drawn at random")
     inputs = dataset.inputs
     if certified:
         expected = np.where(dataset.labels >= 0, dataset.labels, -2)
     else:
-        expected = _asked(answers(network, inputs, progress), inputs)
+        expected = _queried(answers(network, inputs, progress), inputs)
     tokens = codes_of_inputs(inputs) if encoder.symbols is not None else vectors_of_inputs(encoder, inputs, dtype)
-    return ExportQuestions(tokens, inputs.index >= 0, expected, f"every row of the data ({dataset.N})")
+    return ExportQueries(tokens, inputs.index >= 0, expected, f"every row of the data ({dataset.N})")
 
 
-def _asked(expected: Index, inputs: Inputs) -> Index:
+def _queried(expected: Index, inputs: Inputs) -> Index:
     return expected if expected.ndim == 1 else np.where(inputs.index >= 0, expected, -2)
 
 
-def recheck(run: Runner, asked: ExportQuestions, target: str, progress: Progress = SILENT) -> str:
+def recheck(run: Runner, queried: ExportQueries, target: str, progress: Progress = SILENT) -> str:
     """Run the exported model on all queries; returns what was checked, or raises with the input that went wrong."""
-    with progress.stage(f"rechecking {target}", total=len(asked.tokens)) as stage:
-        for start in range(0, len(asked.tokens), BATCH):
+    with progress.stage(f"rechecking {target}", total=len(queried.tokens)) as stage:
+        for start in range(0, len(queried.tokens), BATCH):
             part = slice(start, start + BATCH)
-            found = run(asked.tokens[part], asked.present[part])
-            wrong = np.argwhere((asked.expected[part] != -2) & (found != asked.expected[part]))
+            found = run(queried.tokens[part], queried.present[part])
+            wrong = np.argwhere((queried.expected[part] != -2) & (found != queried.expected[part]))
             if len(wrong):
                 place = tuple(int(k) for k in wrong[0])
-                row = asked.tokens[start + place[0]].tolist()
+                row = queried.tokens[start + place[0]].tolist()
                 raise ExportError(
                     f"the {target} model answers class {int(found[place])} instead of "
-                    f"{int(asked.expected[part][place])} for the tokens {row}; nothing was written. "
+                    f"{int(queried.expected[part][place])} for the tokens {row}; nothing was written. "
                     "Please report this together with the versions of the libraries"
                 )
             stage.advance(len(found))
-    return asked.description
+    return queried.description

@@ -17,7 +17,7 @@ from byheart.certify.any_order.proof import ASSUMED, AnyOrder, prove_any_order
 from byheart.data.dataset.dataset import Dataset
 from byheart.data.dataset.encoder import Encoder
 from byheart.errors import ExportError, FileFormatError, OptionError
-from byheart.export.recheck import ExportQuestions, Runner, questions, recheck
+from byheart.export.recheck import ExportQueries, Runner, queries, recheck
 from byheart.files import replacing
 from byheart.ir.network import Inputs, Network
 from byheart.ir.size import measure
@@ -152,13 +152,13 @@ class ExportRequest:
         inputs = None if self.dataset is None else self.dataset.inputs
         return check_fit(self.network, self.encoder, inputs, self.dtype, self.progress)
 
-    def questions(self) -> ExportQuestions:
-        return questions(
+    def queries(self) -> ExportQueries:
+        return queries(
             self.network, self.encoder, self.dataset, self.dtype, certified=self.certified, progress=self.progress
         )
 
-    def recheck(self, run: Runner, asked: ExportQuestions, target: str) -> str:
-        return recheck(run, asked, target, self.progress)
+    def recheck(self, run: Runner, queried: ExportQueries, target: str) -> str:
+        return recheck(run, queried, target, self.progress)
 
     def metadata(self, fit: FloatFit, checked: str) -> dict[str, str]:
         return metadata(self.network, self.encoder, self.about, self.dtype, fit=fit, checked=checked)

@@ -194,8 +194,8 @@ class TorchMemory(nn.Module):
         for i, row in enumerate(rows):
             if not 1 <= len(row) <= n:
                 raise ValueError(f"row {i} has {len(row)} tokens; this memory reads 1 to {n}")
-            if strange := [symbol for symbol in row if name(symbol) not in codes]:
-                raise ValueError(f"row {i}: {strange[0]!r} ({type(strange[0]).__name__}) is a token that this memory "
+            if unknown := [symbol for symbol in row if name(symbol) not in codes]:
+                raise ValueError(f"row {i}: {unknown[0]!r} ({type(unknown[0]).__name__}) is a token that this memory "
                                  "has never seen; `answers` calls such rows unknown")  # fmt: skip
             found = torch.tensor([codes[name(symbol)] for symbol in row], dtype=torch.int64)
             first = 0 if ragged else n - len(found)
@@ -206,8 +206,8 @@ class TorchMemory(nn.Module):
         """The label of every row of symbols (of every token where each has one); `labels[-1]` for what is unknown."""
         labels, (codes, name) = self.labels, self._codes()
         fitting = [1 <= len(row) <= self.config["length"] and all(name(x) in codes for x in row) for row in rows]
-        asked = [row for row, fits in zip(rows, fitting, strict=True) if fits]
-        found = iter(self.predict(self.encode(asked)).tolist() if asked else [])
+        queried = [row for row, fits in zip(rows, fitting, strict=True) if fits]
+        found = iter(self.predict(self.encode(queried)).tolist() if queried else [])
         out: list[Any] = []
         for row, fits in zip(rows, fitting, strict=True):
             if self.config["read"] != "each":

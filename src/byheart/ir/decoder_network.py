@@ -177,13 +177,13 @@ class DecoderNetwork:
         rows = np.take_along_axis(rows, np.argsort(rows < 0, axis=1, kind="stable"), axis=1)  # padding to the end
         lengths = (rows >= 0).sum(axis=1)
         if self.read is Read.LAST:
-            asked, where = rows, np.arange(len(rows))[:, None]
+            queried, where = rows, np.arange(len(rows))[:, None]
             shape: tuple[int, ...] = (len(rows),)
         else:
             where = np.argwhere(np.arange(rows.shape[1]) < lengths[:, None])
-            asked = np.where(np.arange(rows.shape[1]) <= where[:, 1:], rows[where[:, 0]], -1)
+            queried = np.where(np.arange(rows.shape[1]) <= where[:, 1:], rows[where[:, 0]], -1)
             shape = rows.shape
-        tokens, number = np.unique(asked, axis=0, return_inverse=True)
+        tokens, number = np.unique(queried, axis=0, return_inverse=True)
         place = np.full(shape, ABSENT, dtype=np.int64)
         place[tuple(where.T)] = number.reshape(-1)
         longest = int((tokens >= 0).sum(axis=1).max(initial=1))

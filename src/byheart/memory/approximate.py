@@ -158,13 +158,13 @@ def approximate(
     side = (right - left) / cells
     centres = [left + side * (2 * k + 1) / 2 for k in range(cells)]
     rows = list(itertools.product(range(cells), repeat=dimension))
-    asked = [float(centre) for centre in centres]
-    offset = max(abs(Fraction(x) - centre) for x, centre in zip(asked, centres, strict=True))
+    queried = [float(centre) for centre in centres]
+    offset = max(abs(Fraction(x) - centre) for x, centre in zip(queried, centres, strict=True))
     step = 2 * (tolerance - slope * (side / 2 + offset))
     if step <= 0:
         raise OptionError(f"error={error} is below what floats between {low} and {high} can distinguish")
-    found = [_value(function, [asked[k] for k in row]) for row in rows]
-    _check_slope(found, _Allowed(slope, slack, slope * (side + 2 * offset) + 2 * slack), asked, dimension)
+    found = [_value(function, [queried[k] for k in row]) for row in rows]
+    _check_slope(found, _Allowed(slope, slack, slope * (side + 2 * offset) + 2 * slack), queried, dimension)
     levels = [round(value / step) for value in found]
     memory = memorize(
         [list(row) for row in rows], levels, construction=construction, positions=True, seed=seed, progress=progress,

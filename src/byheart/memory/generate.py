@@ -41,7 +41,7 @@ def generate(
         found = continue_tokens(
             network.decoder, numbers, temperature=temperature, seed=seed, limit=limit, is_known=known
         )
-        said = [names[number] for number in found if number in names]
+        reply = [names[number] for number in found if number in names]
     elif memory.task is not Task.CAUSAL:
         raise OptionError(f"a memory of the task {memory.task} labels rows and does not continue them; use predict")
     elif temperature:
@@ -49,30 +49,30 @@ def generate(
     elif isinstance(prompt, str) and page_count(memory):
         return _go_on(memory, prompt, limit)
     else:
-        said = [*tokens, *recite(memory, tokens)][:limit]
-    return memory.tokens.join(said) if isinstance(prompt, str) else said
+        reply = [*tokens, *recite(memory, tokens)][:limit]
+    return memory.tokens.join(reply) if isinstance(prompt, str) else reply
 
 
 def _go_on(memory: Memory, prompt: str, limit: int | None) -> str:
     """A book's text from the first place that has the prompt to its end, across pages; `limit` counts tokens."""
-    text, asked = str(recite(memory)), _characters(memory, prompt)
-    place = text.find(asked)
+    text, queried = str(recite(memory)), _characters(memory, prompt)
+    place = text.find(queried)
     if place < 0:
         raise OptionError(f"the memorized text does not contain {quote(prompt)}")
-    said = text[place:]
+    reply = text[place:]
     if limit is not None:
-        said = joined(memory, said[:limit] if memory.tokens.model is None else memory.tokens.whole(said)[:limit])
-    return said.encode("latin-1").decode("utf-8", errors="replace") if memory.tokens.kind == "bytes" else said
+        reply = joined(memory, reply[:limit] if memory.tokens.model is None else memory.tokens.whole(reply)[:limit])
+    return reply.encode("latin-1").decode("utf-8", errors="replace") if memory.tokens.kind == "bytes" else reply
 
 
 def _place(memory: Memory, prompt: str) -> tuple[list[Any], int, int]:
     """The tokens of a book as the network recites them, and the first run of them whose text begins with the prompt."""
     tokens = [token for page in recite_pages(memory) for token in page]
-    asked = _characters(memory, prompt)
+    queried = _characters(memory, prompt)
     if memory.tokens.model is None:
-        where = joined(memory, tokens).find(asked)
+        where = joined(memory, tokens).find(queried)
         if where >= 0:
-            return tokens, where, where + len(asked)
+            return tokens, where, where + len(queried)
     else:
         wanted = memory.tokens.whole(prompt)
         for where in range(len(tokens) - len(wanted) + 1):
@@ -101,8 +101,8 @@ def logits(memory: Memory, sequences: Sequence[Any]) -> list[Floats]:
     number = {key(label): k for k, label in enumerate(memory.classes)}
     found = []
     for answer in memory.predict(sequences):
-        said = answer if memory.task.labels_per_token else [answer]
-        rows = _certain([UNKNOWN_CLASS if label is UNKNOWN else number[key(label)] for label in said], len(number))
+        reply = answer if memory.task.labels_per_token else [answer]
+        rows = _certain([UNKNOWN_CLASS if label is UNKNOWN else number[key(label)] for label in reply], len(number))
         found.append(rows if memory.task.labels_per_token else rows[0])
     return found
 

@@ -116,7 +116,7 @@ def check_rows(
         sequences, labels = [sequences[i] for i in numbers], [labels[i] for i in numbers]
     own = _as_memorized(memory, sequences, labels)
     with limited(memory.budget):
-        asked, unanswerable = _questions(memory, sequences, labels, own.fingerprint)
+        queried, unanswerable = _questions(memory, sequences, labels, own.fingerprint)
     # A guarantee counts repeated rows, the fingerprint does not.
     complete = own.fingerprint == memory.certificate.fingerprint and memory.certificate.asked == own.N
     claim, unchecked = _guarantee(memory, own)
@@ -135,7 +135,7 @@ def check_rows(
     with limited(memory.budget):
         certificate = certify(
             memory.network,
-            asked,
+            queried,
             claim,
             progress,
             subset=subset,
@@ -145,7 +145,7 @@ def check_rows(
             fraction=options.gap,
             plan=plan,
         )
-    return Checked(certificate, claim, asked)
+    return Checked(certificate, claim, queried)
 
 
 def _guarantee(memory: Memory, own: Dataset) -> tuple[Claim | None, str]:

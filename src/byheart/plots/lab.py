@@ -148,7 +148,7 @@ def variants_figure(experiment: Experiment, minima: Sequence[Minimum]) -> Figure
     figure = new_figure()
     with styled():
         axes = figure.axes[0]
-        asked = [spec.N * (spec.n if spec.source == "contexts" else 1) for spec in experiment.problems]
+        queried = [spec.N * (spec.n if spec.source == "contexts" else 1) for spec in experiment.problems]
         for place, variant in enumerate(dict.fromkeys(experiment.variants)):
             mine = [m for m, name in zip(minima, experiment.variants, strict=True) if name == variant]
             known = [m for m in mine if m.size is not None]
@@ -158,14 +158,14 @@ def variants_figure(experiment: Experiment, minima: Sequence[Minimum]) -> Figure
             axes.plot([m.x for m in failed], [m.largest_failed or 0 for m in failed], "x", ms=10, color=colour(place))
         if any(m.size is None and m.largest_failed is not None for m in minima):
             axes.plot([], [], "x", ms=10, color="#7F7F7F", label="even this many failed")
-        found = sorted((labels, m.x, m.size) for labels, m in zip(asked, minima, strict=True) if m.size is not None)
+        found = sorted((labels, m.x, m.size) for labels, m in zip(queried, minima, strict=True) if m.size is not None)
         if found:
             labels, _, size = found[0]
             orders = [(0.5, ":", "√(labels), through the smallest")]
             if set(experiment.variants) <= set(PRECISIONS):
                 orders.append((1.0, "--", "few bits (KS25 Theorem F.1): labels, through the smallest"))
             for power, style, name in orders:
-                line = sorted({(m.x, size * (a / labels) ** power) for a, m in zip(asked, minima, strict=True)})
+                line = sorted({(m.x, size * (a / labels) ** power) for a, m in zip(queried, minima, strict=True)})
                 axes.plot(*zip(*line, strict=True), style, color="#7F7F7F", label=name)
         label_axes(axes, "The least number of blocks", _axis(experiment), "#blocks", log=False)
         _ticks_at(axes, sorted({m.x for m in minima}))

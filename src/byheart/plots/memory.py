@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byheart.build.madden24.construction import TELLABLE
-from byheart.checkpoints.engines.questions import read_questions
+from byheart.checkpoints.engines.queries import read_queries
 from byheart.checkpoints.formats.stock import StockDecoder, read_decoder
 from byheart.data.wording import short
 from byheart.errors import MissingExtraError, OptionError
@@ -187,10 +187,10 @@ def way_figure(folder: str | Path, start: int = 40, length: int = SHOWN) -> Figu
         from tokenizers import Tokenizer
     except ImportError:
         raise MissingExtraError("names of tokens in a picture", "data") from None
-    decoder, asked = read_decoder(folder), read_questions(folder)
+    decoder, queried = read_decoder(folder), read_queries(folder)
     if decoder.shape.experts:
         raise OptionError("the picture shows one MLP per layer; this model has experts")
-    ids = asked.documents[0][start : start + length]
+    ids = queried.documents[0][start : start + length]
     tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
     names = [repr(tokenizer.decode([t], skip_special_tokens=False))[1:-1] for t in ids]
     steps, logits = trace(decoder, ids)

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from byheart.checkpoints.engines import Said, Session, engines, read_questions, recite
+from byheart.checkpoints.engines import Reply, Session, engines, read_queries, recite
 from byheart.checkpoints.engines import _base as base
 from byheart.checkpoints.engines.expected import Expected, Pass, off_by
-from byheart.checkpoints.engines.questions import read_texts
+from byheart.checkpoints.engines.queries import read_texts
 from byheart.checkpoints.engines.recite import _misplaced, ask
 from byheart.checkpoints.engines.transformers import _compute_in
 from byheart.checkpoints.suite import builtin_text
@@ -38,12 +38,12 @@ class Ideal(Session):
             found = [(*ids[:1], 3, *ids[2:]) for ids in found]
         if self.fault == "batch" and len(prompts) > 1:
             found = found[::-1]
-        return [Said(ids, (24.0,) * len(ids)) for ids in found]
+        return [Reply(ids, (24.0,) * len(ids)) for ids in found]
 
 
 @pytest.fixture(scope="module")
 def asked():
-    return read_questions(recital_folder())
+    return read_queries(recital_folder())
 
 
 def test_a_right_engine_passes_every_check(asked):
@@ -88,7 +88,7 @@ def test_a_continuation_is_that_of_one_token_after_the_other(asked):
 def test_long_documents_are_asked_in_passes_that_overlap():
     import dataclasses
 
-    asked = read_questions(recital_folder())
+    asked = read_queries(recital_folder())
     short = dataclasses.replace(asked, reach=100)
     seen = 0
     for piece in short.pieces():
@@ -114,7 +114,7 @@ def test_places_with_several_continuations_are_asked_for_their_distribution():
 
 def test_texts_are_read_back():
     folder = recital_folder()
-    assert read_texts(folder, read_questions(folder)) == (builtin_text(),)
+    assert read_texts(folder, read_queries(folder)) == (builtin_text(),)
 
 
 def test_names_types_and_options_are_checked():
@@ -147,11 +147,11 @@ def test_every_extra_of_an_engine_exists():
 
 def test_folders_of_others_are_refused(tmp_path):
     with pytest.raises(FileFormatError, match="wrote itself"):
-        read_questions(tmp_path)
+        read_queries(tmp_path)
     for content in ("{", "[]", "{}", '{"format": "byheart recital"}'):
         (tmp_path / "recital.json").write_text(content)
         with pytest.raises(FileFormatError):
-            read_questions(tmp_path)
+            read_queries(tmp_path)
 
 
 def test_a_broken_config_is_noticed_by_a_real_engine(tmp_path):

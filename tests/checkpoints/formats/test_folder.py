@@ -7,7 +7,7 @@ import pytest
 import safetensors.numpy
 
 from byheart.certify import Verdict
-from byheart.checkpoints.engines import read_questions
+from byheart.checkpoints.engines import read_queries
 from byheart.checkpoints.formats.folder import check_target, safetensors_bytes, sharded, write_files
 from byheart.checkpoints.formats.stock import read_decoder
 from byheart.checkpoints.proof import certify_checkpoint
@@ -64,7 +64,7 @@ def test_a_folder_in_shards_is_proved_and_its_index_is_checked(tmp_path):
     memory = fixture_memory(SHORT, "bpe:300")
     memory.to_huggingface(tmp_path / "one", "llama")
     memory.to_huggingface(tmp_path / "three", "llama", shards=3)
-    documents = read_questions(tmp_path / "one").documents
+    documents = read_queries(tmp_path / "one").documents
     one, three = (certify_checkpoint(tmp_path / name, documents, ("float32",)) for name in ("one", "three"))
     assert three.verdict is Verdict.PROVED and three.types[0].margin == one.types[0].margin
     assert three.fingerprint != one.fingerprint, "the fingerprint is of the files"

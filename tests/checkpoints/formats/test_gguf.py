@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from byheart.checkpoints.engines import read_questions, recite
+from byheart.checkpoints.engines import read_queries, recite
 from byheart.checkpoints.formats.gguf import KINDS, write_gguf
 from byheart.checkpoints.formats.gguf.anchors import ANCHORS, with_anchors
 from byheart.checkpoints.formats.gguf.hybrid import read_hybrid
@@ -38,7 +38,7 @@ def test_what_readers_look_for_is_there(reader):
     assert value["tokenizer.ggml.add_bos_token"] is True
     assert value["llama.rope.freq_base"] == 10000.0
     assert len(value["tokenizer.ggml.tokens"]) == 400
-    asked = read_questions(recital_folder())
+    asked = read_queries(recital_folder())
     assert value["tokenizer.ggml.bos_token_id"] == asked.bos
     assert value["tokenizer.ggml.eos_token_id"] == asked.eos
 
@@ -89,7 +89,7 @@ def test_silent_units_change_nothing(tmp_path):
     from byheart.checkpoints.suite.machine import Machine
 
     for folder in (recital_folder(flavour="quantized"), recital_folder("gpt2"), recital_folder("mixtral")):
-        decoder, ids = read_decoder(folder), read_questions(folder).documents[0][:40]
+        decoder, ids = read_decoder(folder), read_queries(folder).documents[0][:40]
         wide = with_anchors(decoder, 2.0)
         assert wide.shape.units > decoder.shape.units
         with torch.inference_mode():
@@ -113,7 +113,7 @@ def test_activations_in_blocks_of_8_bits_leave_every_answer_right(architecture):
             return super().linear(torch.from_numpy(rounded(x.numpy())), linear)
 
     folder = recital_folder(architecture)
-    machine, ids = Coarse(read_decoder(folder)), read_questions(folder).documents[0]
+    machine, ids = Coarse(read_decoder(folder)), read_queries(folder).documents[0]
     with torch.inference_mode():
         said = machine.run(ids[:-1]).argmax(1).tolist()
     assert said == list(ids[1:])
@@ -175,7 +175,7 @@ def test_llama_cpp_recites_to_the_end(kind, options):
     pytest.importorskip("xllamacpp", reason="llama.cpp is not installed: pip install xllamacpp")
     found = recite(recital_folder(), "llama.cpp", dtype=kind, options=options)
     assert found.passed, found.checks
-    assert found.checks[0].asked == len(read_questions(recital_folder()).documents[0]) - 3
+    assert found.checks[0].asked == len(read_queries(recital_folder()).documents[0]) - 3
     assert found.margin > 20
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from byheart.certify import Verdict
-from byheart.checkpoints.engines.questions import read_questions
+from byheart.checkpoints.engines.queries import read_queries
 from byheart.checkpoints.formats.onnx_decoder import write_onnx_decoder
 from byheart.checkpoints.formats.stock import read_decoder
 from byheart.checkpoints.hosts.capped import LONGEST, capped_wave
@@ -65,7 +65,7 @@ def test_a_capped_interval_holds_every_way_of_storing(name: str) -> None:
 
 def test_all_types_are_proved() -> None:
     folder = recital_folder("gemma2")
-    found = {one.type: one for one in certify_checkpoint(folder, read_questions(folder).documents).types}
+    found = {one.type: one for one in certify_checkpoint(folder, read_queries(folder).documents).types}
     assert all(one.verdict is Verdict.PROVED and one.margin > 20 for one in found.values())
     # Of every head, after errors of 16 units of the size of its scores.
     assert found["bfloat16"].gap > 10
@@ -102,7 +102,7 @@ def test_the_machine_caps_as_transformers_does() -> None:
     from byheart.checkpoints.suite.machine import Machine
 
     folder = recital_folder("gemma2")
-    ids, decoder = list(read_questions(folder).documents[0])[:140], read_decoder(folder)
+    ids, decoder = list(read_queries(folder).documents[0])[:140], read_decoder(folder)
     transformers.utils.logging.disable_progress_bar()
     model = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"

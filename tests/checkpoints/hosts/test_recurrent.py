@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from byheart.certify import Verdict
-from byheart.checkpoints.engines.questions import read_questions
+from byheart.checkpoints.engines.queries import read_queries
 from byheart.checkpoints.formats.onnx_decoder import write_onnx_decoder
 from byheart.checkpoints.formats.stock import read_decoder
 from byheart.checkpoints.hosts.delta_rule import DeltaRule, DeltaSizes
@@ -59,7 +59,7 @@ def said(model, pieces) -> list[int]:
 @pytest.mark.parametrize("architecture", RECURRENT)
 def test_answers_in_one_pass_in_pieces_and_in_a_padded_batch(architecture: str) -> None:
     folder = recital_folder(architecture, text=SHORT, tokens="characters")
-    asked = read_questions(folder)
+    asked = read_queries(folder)
     ids = asked.documents[0]
     for dtype in ("float32", "bfloat16", "float16"):
         assert said(load(folder, dtype), [ids[:-1]]) == list(ids[1:])
@@ -75,7 +75,7 @@ def test_answers_in_one_pass_in_pieces_and_in_a_padded_batch(architecture: str) 
 @pytest.mark.parametrize("architecture", RECURRENT)
 def test_a_state_that_is_lost_between_pieces_changes_tokens(architecture: str, monkeypatch) -> None:
     folder = recital_folder(architecture, text=SHORT, tokens="characters")
-    ids, model = read_questions(folder).documents[0], load(folder)
+    ids, model = read_queries(folder).documents[0], load(folder)
     pieces = [ids[:9], ids[9:-1]]
     assert said(model, pieces) == list(ids[1:])
     from transformers.cache_utils import DynamicCache
@@ -91,7 +91,7 @@ def test_a_state_that_is_lost_between_pieces_changes_tokens(architecture: str, m
 @pytest.mark.parametrize("architecture", RECURRENT)
 def test_margins_are_proved_in_every_type(architecture: str) -> None:
     folder = recital_folder(architecture, text=SHORT, tokens="characters")
-    found = certify_checkpoint(folder, read_questions(folder).documents)
+    found = certify_checkpoint(folder, read_queries(folder).documents)
     assert found.verdict is Verdict.PROVED, found.reason
     assert all(one.margin is not None and one.margin > 10 for one in found.types)
 
@@ -107,7 +107,7 @@ def test_onnx_refuses_recurrent_layers(architecture: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("architecture", RECURRENT)
 def test_the_machine_computes_what_transformers_does(architecture: str) -> None:
     folder = recital_folder(architecture, text=SHORT, tokens="characters")
-    ids, decoder = list(read_questions(folder).documents[0]), read_decoder(folder)
+    ids, decoder = list(read_queries(folder).documents[0]), read_decoder(folder)
     with torch.no_grad():
         wanted = load(folder)(torch.tensor([ids])).logits[0]
         whole = Machine(decoder).run(ids)

@@ -20,7 +20,7 @@ from byheart.checkpoints.proof.checkpoint import open_checkpoint
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.copying import Reach
 from byheart.checkpoints.proof.network import CheckpointProgram, interpret
-from byheart.checkpoints.proof.questions import ask
+from byheart.checkpoints.proof.queries import ask
 from byheart.checkpoints.proof.storage import storage
 from tests.checkpoints.proof.folders import copy, edit_tensor, header_of, write
 

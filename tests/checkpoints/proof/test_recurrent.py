@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from byheart.certify import Verdict
-from byheart.checkpoints.engines.questions import read_questions
+from byheart.checkpoints.engines.queries import read_queries
 from byheart.checkpoints.proof import certify_checkpoint
 from byheart.checkpoints.proof.bounds import TOKEN, Bounds, SymbolPart, absent, lookback, moved_back, symbols_seen
 from byheart.checkpoints.proof.checkpoint import read_shape
@@ -96,7 +96,7 @@ def test_settings_without_a_rule_are_refused(architecture: str, key: str, value:
 
 def test_an_empty_state_must_not_be_divided_by_zero(tmp_path: Path) -> None:
     folder = edit_config(copy(folder_of("qwen3-next"), tmp_path / "copy"), rms_norm_eps=1e-30)
-    found = certify_checkpoint(folder, read_questions(folder).documents, ("float32",))
+    found = certify_checkpoint(folder, read_queries(folder).documents, ("float32",))
     assert found.verdict is Verdict.UNDECIDED and "divided by zero" in found.reason
 
 
@@ -116,7 +116,7 @@ EDITS = {
 def test_edited_mixers_are_not_proved(architecture: str, name: str, tmp_path: Path) -> None:
     folder = copy(folder_of(architecture), tmp_path / "copy")
     edit_tensor(folder, f"model.{name}", EDITS[architecture, name])
-    found = certify_checkpoint(folder, read_questions(folder).documents, ("float32",))
+    found = certify_checkpoint(folder, read_queries(folder).documents, ("float32",))
     assert found.verdict is not Verdict.PROVED
 
 
@@ -129,7 +129,7 @@ def test_lengths_of_queries_and_keys_must_be_finite(tmp_path: Path) -> None:
         return values
 
     edit_tensor(folder, "model.layers.0.linear_attn.conv1d.weight", longer)
-    found = certify_checkpoint(folder, read_questions(folder).documents, ("float32",))
+    found = certify_checkpoint(folder, read_queries(folder).documents, ("float32",))
     assert found.verdict is Verdict.UNDECIDED and "squared length" in found.reason, found.reason
 
 
@@ -154,7 +154,7 @@ def test_idle_heads_of_a_scan_must_be_finite(tmp_path: Path) -> None:
     ):  # fmt: skip
         edit_tensor(folder, layer + name, setting(rows, number))
     edit_tensor(folder, layer + "out_proj.weight", lambda w: setting(last, 0.0)(w.T).T)
-    found = certify_checkpoint(folder, read_questions(folder).documents, ("float32",))
+    found = certify_checkpoint(folder, read_queries(folder).documents, ("float32",))
     assert found.verdict is Verdict.UNDECIDED and "a value times its time step" in found.reason, found.reason
 
 

@@ -242,7 +242,7 @@ def heads(count: int) -> None:
         y = engine.rms(x, norm.weight, norm.eps, stored)
         logits = engine.maybe(engine.linear(head.weight, y))
         for token in range(7):
-            lead = proved.lead(token)[0]
+            lead = proved.margin(token)[0]
             others = np.delete(np.arange(7), token)
             assert (logits[token] - logits[others] >= lead[others]).all(), (engine.store.name, stored)
 

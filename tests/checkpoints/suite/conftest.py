@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from byheart.checkpoints.engines.questions import read_questions
+from byheart.checkpoints.engines.queries import read_queries
 from byheart.checkpoints.suite.cases import cached_fixture
 
 TEXT = "The lamp is lit. Who keeps the lamp? I keep the lamp, and the lamp keeps me."
@@ -19,7 +19,7 @@ class ToyEngine:
     fault: str | None = None
 
     def __init__(self, folder: Path) -> None:
-        self.asked = read_questions(folder)
+        self.asked = read_queries(folder)
 
     def _next(self, ids: list[int]) -> int:
         return int(self.asked.recital.next_tokens(ids)[-1])

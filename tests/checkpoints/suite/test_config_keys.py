@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from byheart.checkpoints.engines import read_questions
+from byheart.checkpoints.engines import read_queries
 from byheart.checkpoints.formats.stock import read_decoder
 from byheart.checkpoints.suite.expected import measured
 from byheart.checkpoints.suite.write import away_from_defaults, fixture_memory
@@ -73,7 +73,7 @@ def written(tmp_path_factory):
         folder = tmp_path_factory.mktemp("keys") / "tiny"
         memory = fixture_memory(SHORT, "bpe:300", architecture)
         memory.to_huggingface(folder, architecture, **{**away_from_defaults(architecture), **dict(options)})
-        passes, _, tolerance = measured(folder, read_questions(folder), memory.lexicon.failure, types=("float32",))
+        passes, _, tolerance = measured(folder, read_queries(folder), memory.lexicon.failure, types=("float32",))
         return folder, passes, tolerance["float32"]
 
     return made

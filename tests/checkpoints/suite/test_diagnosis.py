@@ -13,7 +13,7 @@ import torch
 from click.testing import CliRunner
 
 from byheart.checkpoints.suite import diagnosis
-from byheart.checkpoints.suite.diagnosis import AnswerSignature, Questionnaire
+from byheart.checkpoints.suite.diagnosis import AnswerSignature, DiagnosisQueries
 from byheart.checkpoints.suite.machine import Machine
 from byheart.checkpoints.suite.mutants import known_faults, mutants_of
 from byheart.cli import commands
@@ -24,7 +24,7 @@ from byheart.errors import FileFormatError, OptionError
 def asked(small_fixture, tmp_path_factory):
     patch = pytest.MonkeyPatch()
     patch.setenv("BYHEART_CACHE", str(tmp_path_factory.mktemp("library")))
-    found = Questionnaire(small_fixture)
+    found = DiagnosisQueries(small_fixture)
     every = [m for m in known_faults(found.decoder) if not m.harmless]
     chosen = every[:: max(1, len(every) // 24)]
     patch.setattr(diagnosis, "known_faults", lambda decoder: iter(chosen))

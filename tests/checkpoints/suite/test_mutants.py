@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from byheart.checkpoints.engines.questions import read_questions
+from byheart.checkpoints.engines.queries import read_queries
 from byheart.checkpoints.engines.recite import ask
 from byheart.checkpoints.formats.stock import read_decoder
 from byheart.checkpoints.suite.machine import Machine, MachineSession
@@ -37,7 +37,7 @@ def test_the_machine_without_a_fault_survives(trial):
 def test_the_machine_recites_as_an_engine(architecture):
     """Every prefix in blocks of queries, greedy decoding, a padded batch, and a text in pieces."""
     folder = recital_folder(architecture, text=SHORT, tokens="characters")
-    asked, session = read_questions(folder), MachineSession(folder, "float32")
+    asked, session = read_queries(folder), MachineSession(folder, "float32")
     checks = ask(session, asked, "float32")
     assert all(check.passed for check in checks) and len(checks) >= 5, checks
     ids = asked.documents[0][:50]

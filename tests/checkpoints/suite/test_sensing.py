@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 import torch
 
 from byheart.certify import Verdict
-from byheart.checkpoints.engines.questions import read_questions
+from byheart.checkpoints.engines.queries import read_queries
 from byheart.checkpoints.formats.stock import read_decoder
 from byheart.checkpoints.proof import certify_checkpoint
 from byheart.checkpoints.suite import sensing
@@ -39,8 +39,8 @@ def every():
     """A Llama of 512 positions with all prompts of its sensors."""
     folder = recital_folder(reach=512, sensing=True)
     with torch.inference_mode():
-        prompts = sensing.sensor_prompts(folder, read_questions(folder))
-        yield read_decoder(folder), read_questions(folder), prompts
+        prompts = sensing.sensor_prompts(folder, read_queries(folder))
+        yield read_decoder(folder), read_queries(folder), prompts
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_three_percent_of_the_scores_change_a_token(every, factor):
 def test_another_epsilon_changes_tokens_of_the_text():
     """Epsilon is 15 times a channel's square: normed values are a quarter, and the norms' weights undo that."""
     folder = recital_folder(reach=512, sensing=True, audible=True)
-    decoder, questions = read_decoder(folder), read_questions(folder)
+    decoder, questions = read_decoder(folder), read_queries(folder)
     assert decoder.final_norm.eps == 15 / 256
     prompt = the_document(questions)
     assert not astray(Machine(decoder).in_type(torch.bfloat16), prompt)
@@ -208,7 +208,7 @@ def test_a_unit_that_fires_on_known_windows_is_no_sensor(tmp_path):
     from safetensors.numpy import load_file, save_file
 
     folder = copy_of(recital_folder(dtype="float32", sensing=True), tmp_path / "copy")
-    asked = read_questions(folder)
+    asked = read_queries(folder)
     assert certify_checkpoint(folder, asked.documents, ("float32",)).verdict is Verdict.PROVED
     tensors = load_file(folder / "model.safetensors")
     name = max(name for name in tensors if name.endswith("gate_proj.weight"))
@@ -222,15 +222,15 @@ def test_a_unit_that_fires_on_known_windows_is_no_sensor(tmp_path):
 @pytest.mark.parametrize("architecture", kinds_first(WITH_SENSORS))
 def test_hosts_have_sensors_and_are_proved(architecture):
     folder = recital_folder(architecture, sensing=True)
-    asked = read_questions(folder)
+    asked = read_queries(folder)
     assert len(sensing.read_sensors(folder)) >= 2
     assert certify_checkpoint(folder, asked.documents, ("bfloat16",)).verdict is Verdict.PROVED
 
 
 def test_a_vocabulary_without_unused_tokens_has_no_sensors():
     folder = recital_folder(text="abcdefghi, ihgfedcba", tokens="characters", sensing=True)
-    assert sensing.read_sensors(folder) == () == read_questions(folder).sensors
-    assert sensing.sensor_prompts(folder, read_questions(folder)) == []
+    assert sensing.read_sensors(folder) == () == read_queries(folder).sensors
+    assert sensing.sensor_prompts(folder, read_queries(folder)) == []
 
 
 def test_stretches_are_safe_apart_and_near_zero():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from byheart.checkpoints.engines import read_questions, recite
+from byheart.checkpoints.engines import read_queries, recite
 from byheart.checkpoints.suite import builtin_lexicon, builtin_text, check_logits, write_fixture
 from byheart.checkpoints.suite import write as writing
 from byheart.checkpoints.suite.expected import LEAST, prompts_of
@@ -58,7 +58,7 @@ def test_it_is_small_and_measured_before_it_is_handed_over(fixture):
 def test_prompts_carry_ids_and_texts_that_agree(fixture):
     content = _expected(fixture)
     assert content["documents"][0]["text"] == SHORT
-    assert tuple(content["documents"][0]["ids"]) == read_questions(fixture.folder).documents[0]
+    assert tuple(content["documents"][0]["ids"]) == read_queries(fixture.folder).documents[0]
     bos, eos = content["tokens"]["bos"], content["tokens"]["eos"]
     starts = 0
     for prompt in content["prompts"]:
@@ -85,7 +85,7 @@ def test_expected_logits_hold_in_onnx_runtime(fixture):
 
 
 def test_expected_logits_name_the_right_tokens(fixture):
-    content, asked = _expected(fixture), read_questions(fixture.folder)
+    content, asked = _expected(fixture), read_queries(fixture.folder)
     passes = content["logits"]["after_every_prefix"]
     four = ["the first document", "noise", "the end, then the start", "runs, then the document"]
     assert [one["name"] for one in passes[:4]] == four
@@ -96,8 +96,8 @@ def test_expected_logits_name_the_right_tokens(fixture):
     for one in passes:
         ids = [token for piece in one["pieces"] for token in piece]
         assert [first for first, _ in one["tokens"]] == asked.recital.next_tokens(ids).tolist(), one["name"]
-    leads = [first - second for (first, _), second in zip(passes[0]["logits"], passes[0]["second_logit"], strict=True)]
-    assert min(leads) > 20
+    gaps = [first - second for (first, _), second in zip(passes[0]["logits"], passes[0]["second_logit"], strict=True)]
+    assert min(gaps) > 20
     assert 0.0005 <= content["tolerance"]["float32"] < 0.004, "three times what float32 itself is off"
     for row in content["logits"]["after_prompts"]:
         assert len(row["values"]) == asked.recital.vocabulary
@@ -106,7 +106,7 @@ def test_expected_logits_name_the_right_tokens(fixture):
 
 
 def test_batches_have_prompts_of_unequal_lengths_and_whole_continuations(fixture):
-    content, asked = _expected(fixture), read_questions(fixture.folder)
+    content, asked = _expected(fixture), read_queries(fixture.folder)
     assert any(len({len(ids) for ids in batch["ids"]}) > 1 for batch in content["batches"])
     assert any(len(ids) == 2 for batch in content["batches"] for ids in batch["ids"]), (
         "its tokens look at the beginning"
@@ -158,7 +158,7 @@ def test_batches_have_the_logits_of_every_decoded_token(fixture):
 
 
 def test_prompts_end_around_multiples_of_64():
-    lengths = {len(prompt.ids) for prompt in prompts_of(read_questions(recital_folder()))}
+    lengths = {len(prompt.ids) for prompt in prompts_of(read_queries(recital_folder()))}
     assert {63, 64, 65, 128, 193, 256} <= lengths
 
 
@@ -248,7 +248,7 @@ def test_the_test_that_others_copy_runs(fixture):
 
 def test_the_test_for_servers_asks_a_server(fixture, monkeypatch):
     """A server that answers by the symbolic function passes; one that returns another token does not."""
-    content, asked, lexicon = _expected(fixture), read_questions(fixture.folder), fixture_lexicon(fixture)
+    content, asked, lexicon = _expected(fixture), read_queries(fixture.folder), fixture_lexicon(fixture)
     spoiled, endless = [], []
 
     class Handler(http.server.BaseHTTPRequestHandler):

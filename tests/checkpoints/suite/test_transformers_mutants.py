@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from byheart.checkpoints.engines import read_questions
+from byheart.checkpoints.engines import read_queries
 from byheart.checkpoints.engines.recite import ask
 from byheart.checkpoints.engines.transformers import TransformersSession
 from tests.checkpoints.recital_folders import SHORT, recital_folder
@@ -68,5 +68,5 @@ def test_faults_in_transformers_are_noticed(fault, monkeypatch):
         folder, dtype=torch.float32, attn_implementation="eager"
     ).eval()
     FAULTS[fault](sys.modules[type(model).__module__], model, monkeypatch)
-    checks = ask(TransformersSession(folder, model), read_questions(folder), "float32", 8)
+    checks = ask(TransformersSession(folder, model), read_queries(folder), "float32", 8)
     assert all(check.passed for check in checks) == (fault == "none"), checks

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from byheart.certify import Verdict
-from byheart.checkpoints.engines import read_questions, recite
+from byheart.checkpoints.engines import read_queries, recite
 from byheart.checkpoints.engines.threads import single_thread
 from byheart.checkpoints.proof import certify_checkpoint, verify_folder
 from byheart.checkpoints.suite.cases import read_cases
@@ -34,7 +34,7 @@ def test_padded_rows_are_numbers_in_eager_float16(architecture: str, name: str, 
 
 def test_a_padded_batch_has_a_lone_bos(tmp_path) -> None:
     fixture_memory(TEXTS["scripts"](), "bpe:300").to_huggingface(tmp_path / "tiny", "llama")
-    asked = read_questions(tmp_path / "tiny")
+    asked = read_queries(tmp_path / "tiny")
     prompts = asked.padded_prompts()
     assert prompts[0].ids == (asked.bos,)
     assert len({len(prompt.ids) for prompt in prompts}) > 2
@@ -52,7 +52,7 @@ def test_eager_attention_can_refuse_a_folder(tmp_path, monkeypatch) -> None:
     def wrong(self, prompts, count, *, cache=True):
         found = generate(self, prompts, count, cache=cache)
         if self.model.config._attn_implementation == "eager":
-            return [engine.Said((0, *said.ids[1:]), said.margins) for said in found]
+            return [engine.Reply((0, *said.ids[1:]), said.margins) for said in found]
         return found
 
     monkeypatch.setattr(engine.TransformersSession, "generate", wrong)
@@ -94,7 +94,7 @@ def test_tokenizer_config_and_embedding_agree(architecture: str, tmp_path) -> No
     assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (
         config.bos_token_id, config.eos_token_id, config.pad_token_id,
     )  # fmt: skip
-    assert tokenizer.unk_token_id == read_questions(tmp_path / "tiny").recital.unknown, "CTranslate2 needs unk_token"
+    assert tokenizer.unk_token_id == read_queries(tmp_path / "tiny").recital.unknown, "CTranslate2 needs unk_token"
 
 
 def test_a_text_with_the_unknown_token_is_not_proved(tmp_path) -> None:
@@ -111,7 +111,7 @@ def test_a_text_with_the_unknown_token_is_not_proved(tmp_path) -> None:
 def test_learned_positions_leave_room_for_the_mask_of_float16(tmp_path) -> None:
     """A head of GPT-2 scored its own place at -16.29, so the proof for float16 was undecided."""
     fixture_memory(TEXTS["zen"](), "bpe:400", "gpt2").to_huggingface(tmp_path / "tiny", "gpt2")
-    certificate = certify_checkpoint(tmp_path / "tiny", read_questions(tmp_path / "tiny").documents, ("float16",))
+    certificate = certify_checkpoint(tmp_path / "tiny", read_queries(tmp_path / "tiny").documents, ("float16",))
     assert certificate.verdict is Verdict.PROVED, certificate.lines()[0]
 
 

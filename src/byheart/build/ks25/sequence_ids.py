@@ -289,9 +289,9 @@ def _smallest_weight(sums: Index, rows: Index, counts: Index, top: int, rng: np.
 def _smallest_allowed(having: Index, kinds: Index, top: int) -> int:
     """List the values that each pair forbids, and return the smallest allowed one."""
     rise = having[:, 1][:, None] - kinds[:, 1][None, :]
-    lead = kinds[:, 0][None, :] - having[:, 0][:, None]
+    ahead = kinds[:, 0][None, :] - having[:, 0][:, None]
     rising = rise > 0
-    values, rests = np.divmod(lead[rising], rise[rising])
+    values, rests = np.divmod(ahead[rising], rise[rising])
     bad = values[(rests == 0) & (values >= 1) & (values <= top)]
     # So many values cannot forbid all of 1, …, len(bad) + 1: larger ones do not matter.
     forbidden = np.zeros(len(bad) + 2, dtype=bool)

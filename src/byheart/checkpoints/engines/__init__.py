@@ -3,19 +3,19 @@
 One file per engine, each registered by its decorator and importing its library only when it is used.
 """
 
-from byheart.checkpoints.engines._base import Engine, Said, Session, engine, engines
-from byheart.checkpoints.engines.questions import Questions, read_questions
+from byheart.checkpoints.engines._base import Engine, Reply, Session, engine, engines
+from byheart.checkpoints.engines.queries import Queries, read_queries
 from byheart.checkpoints.engines.recite import Check, Recitation, recite
 
 __all__ = [
     "Check",
     "Engine",
-    "Questions",
+    "Queries",
     "Recitation",
-    "Said",
+    "Reply",
     "Session",
     "engine",
     "engines",
-    "read_questions",
+    "read_queries",
     "recite",
 ]

@@ -19,7 +19,7 @@ Logits = npt.NDArray[np.float32]  # (positions, vocabulary)
 
 
 @dataclass(frozen=True)
-class Said:
+class Reply:
     """A continuation that an engine returned.
 
     Attributes:
@@ -52,7 +52,7 @@ class Session(ABC):
         return None
 
     @abstractmethod
-    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
+    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Reply]:
         """Continue all prompts greedily, in one batch.
 
         Args:
@@ -211,16 +211,16 @@ def margins_of(logits: Logits, targets: Sequence[int]) -> npt.NDArray[np.float64
         return np.asarray(np.nan_to_num(right - values.max(1), nan=-np.inf))
 
 
-def one_by_one(step: Callable[[int], Logits], first: Logits, count: int, end: int | None) -> Said:
+def one_by_one(step: Callable[[int], Logits], first: Logits, count: int, end: int | None) -> Reply:
     """Greedy decoding of one sequence: `first` are the logits after the prompt, `step` those after one more token."""
     ids: list[int] = []
-    leads: list[float] = []
+    gaps: list[float] = []
     row = first
     for _ in range(count):
         token = int(np.argmax(row))
         ids.append(token)
-        leads.append(float(margins_of(row[None], [token])[0]))
+        gaps.append(float(margins_of(row[None], [token])[0]))
         if token == end:
             break
         row = step(token)
-    return Said(tuple(ids), tuple(leads))
+    return Reply(tuple(ids), tuple(gaps))

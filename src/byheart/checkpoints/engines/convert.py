@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from byheart.checkpoints.engines._base import engines
-from byheart.checkpoints.engines.questions import read_questions, read_texts
+from byheart.checkpoints.engines.queries import read_queries, read_texts
 from byheart.checkpoints.engines.recite import Recitation, recite
 from byheart.checkpoints.formats.gguf import KINDS, write_gguf
 from byheart.checkpoints.formats.gguf.anchors import ANCHORS
@@ -52,7 +52,7 @@ def convert_folder(folder: str | Path, target: str, path: str | Path, *, dtype: 
     kind, engine = dtype or DEFAULTS[target], READERS[target]
     if target == "gguf" and kind not in KINDS:
         raise OptionError(f"unknown type {kind!r} for GGUF; there are {', '.join(KINDS)}")
-    asked, recitation = read_questions(folder), None
+    queried, recitation = read_queries(folder), None
     if engines()[engine].version is not None:
         recitation = recite(folder, engine, dtype=kind, limit=RECITED)
         wrong = next((check for check in recitation.checks if not check.passed), None)
@@ -62,7 +62,7 @@ def convert_folder(folder: str | Path, target: str, path: str | Path, *, dtype: 
                 "a finer type, or the flavour quantized"
             )
     if target == "gguf":
-        write_gguf(folder, path, kind=kind, texts=read_texts(folder, asked))
+        write_gguf(folder, path, kind=kind, texts=read_texts(folder, queried))
     else:
         write_onnx_decoder(folder, path, dtype=kind)
     return Converted(Path(path), target, kind, recitation)

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from byheart.checkpoints.engines._base import Logits, Said, Session, engine
-from byheart.checkpoints.engines.questions import Questions, read_questions
+from byheart.checkpoints.engines._base import Logits, Reply, Session, engine
+from byheart.checkpoints.engines.queries import Queries, read_queries
 from byheart.errors import ByheartError, MissingExtraError, OptionError
 
 
 class CTranslate2Session(Session):
     def __init__(
-        self, generator: Any, scratch: tempfile.TemporaryDirectory[str], pieces: list[str], asked: Questions
+        self, generator: Any, scratch: tempfile.TemporaryDirectory[str], pieces: list[str], queried: Queries
     ) -> None:
-        self.generator, self.scratch, self.pieces, self.asked = generator, scratch, pieces, asked
+        self.generator, self.scratch, self.pieces, self.asked = generator, scratch, pieces, queried
 
     def logits(self, ids: Sequence[int]) -> Logits:
         try:
@@ -27,21 +27,21 @@ class CTranslate2Session(Session):
             raise ByheartError(f"CTranslate2 converts this checkpoint, but does not run it: {error}") from error
         return np.asarray(np.array(found)[0].astype(np.float32)[:, : len(self.pieces)], dtype=np.float32)
 
-    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
+    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Reply]:
         # CTranslate2 4.8.4 ignores include_prompt_in_result=False for a whole batch if its shortest prompt is one token
         # long: prompts of one token get their own batch.
-        found: dict[int, Said] = {}
+        found: dict[int, Reply] = {}
         for single in (True, False):
             places = [i for i, prompt in enumerate(prompts) if (len(prompt) == 1) == single]
             found |= dict(zip(places, self._batch([prompts[i] for i in places], count), strict=True)) if places else {}
         return [found[i] for i in range(len(prompts))]
 
-    def _batch(self, prompts: Sequence[Sequence[int]], count: int) -> list[Said]:
+    def _batch(self, prompts: Sequence[Sequence[int]], count: int) -> list[Reply]:
         rows = self.generator.generate_batch(
             [[self.pieces[t] for t in prompt] for prompt in prompts], max_length=count, sampling_topk=1, beam_size=1,
             include_prompt_in_result=False, end_token=[self.asked.eos], return_end_token=True,
         )  # fmt: skip
-        return [Said(tuple(row.sequences_ids[0])) for row in rows]
+        return [Reply(tuple(row.sequences_ids[0])) for row in rows]
 
     def close(self) -> None:
         del self.generator
@@ -64,8 +64,8 @@ def open_ctranslate2(folder: Path, dtype: str, options: Mapping[str, str]) -> Se
         raise MissingExtraError("CTranslate2's converter", "ctranslate2") from None
     if dtype not in ctranslate2.get_supported_compute_types("cpu"):
         raise OptionError(f"CTranslate2 does not compute in {dtype} on this processor")
-    asked = read_questions(folder)
-    pieces = AutoTokenizer.from_pretrained(folder).convert_ids_to_tokens(range(asked.recital.vocabulary))
+    queried = read_queries(folder)
+    pieces = AutoTokenizer.from_pretrained(folder).convert_ids_to_tokens(range(queried.recital.vocabulary))
     scratch: tempfile.TemporaryDirectory[str] = tempfile.TemporaryDirectory()
     try:
         target = str(Path(scratch.name) / "converted")
@@ -74,4 +74,4 @@ def open_ctranslate2(folder: Path, dtype: str, options: Mapping[str, str]) -> Se
     except (RuntimeError, ValueError, KeyError, AttributeError, NotImplementedError) as error:
         scratch.cleanup()
         raise ByheartError(f"CTranslate2 could not convert {folder}: {error}") from error
-    return CTranslate2Session(generator, scratch, pieces, asked)
+    return CTranslate2Session(generator, scratch, pieces, queried)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.checkpoints.engines._base import Session, find
-from byheart.checkpoints.engines.questions import Prompt
+from byheart.checkpoints.engines.queries import Prompt
 from byheart.errors import ByheartError
 
 FORMAT, VERSION = "byheart fixture", 3

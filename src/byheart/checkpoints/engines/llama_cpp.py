@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from byheart.checkpoints.engines._base import Logits, Said, Session, engine
-from byheart.checkpoints.engines.questions import read_questions, read_texts
+from byheart.checkpoints.engines._base import Logits, Reply, Session, engine
+from byheart.checkpoints.engines.queries import read_queries, read_texts
 from byheart.checkpoints.formats.gguf import KINDS, write_gguf
 from byheart.checkpoints.proof.tensors import read_json
 from byheart.errors import ByheartError, OptionError
@@ -35,11 +35,11 @@ class LlamaCppSession(Session):
     def logits(self, ids: Sequence[int]) -> Logits:
         raise OptionError("llama.cpp's server does not show the logits of a prompt")
 
-    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
+    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Reply]:
         with ThreadPoolExecutor(min(BATCH, len(prompts))) as pool:
             return list(pool.map(lambda prompt: self._one(list(prompt), count), prompts))
 
-    def _one(self, prompt: list[int], count: int) -> Said:
+    def _one(self, prompt: list[int], count: int) -> Reply:
         """The endpoint that lists every token: the others leave out those that end inside a character."""
         found = self._ask(
             "/completion",
@@ -58,7 +58,7 @@ class LlamaCppSession(Session):
             ids.append(self.end)
         steps = found.get("completion_probabilities", [])
         best = [[entry["logprob"] for entry in step["top_logprobs"]] for step in steps]
-        return Said(tuple(ids), tuple(pair[0] - pair[1] for pair in best if len(pair) > 1))
+        return Reply(tuple(ids), tuple(pair[0] - pair[1] for pair in best if len(pair) > 1))
 
     def tokenize(self, text: str) -> list[int] | None:
         return [int(t) for t in self._ask("/tokenize", {"content": text, "add_special": True})["tokens"]]
@@ -104,8 +104,8 @@ def _described(folder: Path) -> tuple[int, int, tuple[str, ...]]:
     if recall.is_file():
         value = read_json(recall)
         return min(int(value["context"]), RECALL_REACH), int(value["function"]["tokens"]["eos"]), ()
-    asked = read_questions(folder)
-    return asked.reach, asked.eos, read_texts(folder, asked)
+    queried = read_queries(folder)
+    return queried.reach, queried.eos, read_texts(folder, queried)
 
 
 def _serve(library: Any, path: Path, reach: int, options: Mapping[str, str]) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from byheart.checkpoints.engines._base import Logits, Said, Session, engine, one_by_one
-from byheart.checkpoints.engines.questions import read_questions
+from byheart.checkpoints.engines._base import Logits, Reply, Session, engine, one_by_one
+from byheart.checkpoints.engines.queries import read_queries
 from byheart.errors import OptionError
 
 
@@ -34,7 +34,7 @@ class MlxSession(Session):
         kept = make_prompt_cache(self.model)
         return np.concatenate([self._logits(ids, kept) for ids in pieces])
 
-    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
+    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Reply]:
         from mlx_lm.models.cache import make_prompt_cache
 
         found = []
@@ -62,4 +62,4 @@ def open_mlx(folder: Path, dtype: str, options: Mapping[str, str]) -> Session:
     except ValueError as error:
         raise OptionError(f"mlx-lm does not read {folder}: {error}") from error
     model.set_dtype(getattr(mx, dtype))
-    return MlxSession(model, read_questions(folder).eos)
+    return MlxSession(model, read_queries(folder).eos)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from byheart.checkpoints.engines._base import Logits, Said, Session, engine, margins_of
-from byheart.checkpoints.engines.questions import read_questions
+from byheart.checkpoints.engines._base import Logits, Reply, Session, engine, margins_of
+from byheart.checkpoints.engines.queries import read_queries
 from byheart.checkpoints.formats.onnx_decoder import build_onnx_decoder
 from byheart.checkpoints.formats.stock import StockDecoder, read_decoder
 
@@ -58,12 +58,12 @@ class CachedGraphSession(Session):
             rows.append(logits[0])
         return np.concatenate(rows)
 
-    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
+    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Reply]:
         longest, batch = max(map(len, prompts)), len(prompts)
         ids = np.array([[self.pad] * (longest - len(p)) + list(p) for p in prompts], dtype=np.int64)
         mask = np.array([[0] * (longest - len(p)) + [1] * len(p) for p in prompts], dtype=np.int64)
-        said: list[list[int]] = [[] for _ in prompts]
-        leads: list[list[float]] = [[] for _ in prompts]
+        reply: list[list[int]] = [[] for _ in prompts]
+        margins: list[list[float]] = [[] for _ in prompts]
         past, fresh = self._empty(batch), ids
         for _ in range(count):
             logits, now = self._pass(fresh, mask, past)
@@ -71,15 +71,15 @@ class CachedGraphSession(Session):
             chosen = last.argmax(1)
             gaps = margins_of(last, chosen.tolist())
             for i in range(batch):
-                if not said[i] or said[i][-1] != self.end:
-                    said[i].append(int(chosen[i]))
-                    leads[i].append(float(gaps[i]))
-            if all(row[-1] == self.end for row in said):
+                if not reply[i] or reply[i][-1] != self.end:
+                    reply[i].append(int(chosen[i]))
+                    margins[i].append(float(gaps[i]))
+            if all(row[-1] == self.end for row in reply):
                 break
             ids = np.concatenate([ids, chosen[:, None]], 1)
             mask = np.concatenate([mask, np.ones((batch, 1), np.int64)], 1)
             past, fresh = (now, ids[:, -1:]) if cache else (past, ids)
-        return [Said(tuple(row), tuple(gap)) for row, gap in zip(said, leads, strict=True)]
+        return [Reply(tuple(row), tuple(gap)) for row, gap in zip(reply, margins, strict=True)]
 
 
 @engine(
@@ -92,7 +92,7 @@ class CachedGraphSession(Session):
 def open_onnxruntime(folder: Path, dtype: str, options: Mapping[str, str]) -> Session:
     import onnxruntime
 
-    decoder, asked = read_decoder(folder), read_questions(folder)
+    decoder, queried = read_decoder(folder), read_queries(folder)
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = 1
     settings.log_severity_level = 3
@@ -104,7 +104,7 @@ def open_onnxruntime(folder: Path, dtype: str, options: Mapping[str, str]) -> Se
     def run(feeds: Feeds) -> dict[str, Any]:
         return dict(zip(names, session.run(names, feeds), strict=True))
 
-    return CachedGraphSession(decoder, run, dtype, asked.pad, asked.eos)
+    return CachedGraphSession(decoder, run, dtype, queried.pad, queried.eos)
 
 
 @engine(
@@ -117,7 +117,7 @@ def open_onnxruntime(folder: Path, dtype: str, options: Mapping[str, str]) -> Se
 def open_openvino(folder: Path, dtype: str, options: Mapping[str, str]) -> Session:
     import openvino
 
-    decoder, asked = read_decoder(folder), read_questions(folder)
+    decoder, queried = read_decoder(folder), read_queries(folder)
     core, graph = openvino.Core(), build_onnx_decoder(decoder)
     model = core.read_model(graph.SerializeToString())
     hint = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}[dtype]
@@ -129,4 +129,4 @@ def open_openvino(folder: Path, dtype: str, options: Mapping[str, str]) -> Sessi
         found = compiled(feeds)
         return {name: found[output] for name, output in zip(names, compiled.outputs, strict=True)}
 
-    return CachedGraphSession(decoder, run, "float32", asked.pad, asked.eos)
+    return CachedGraphSession(decoder, run, "float32", queried.pad, queried.eos)

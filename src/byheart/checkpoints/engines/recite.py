@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from byheart.checkpoints.engines._base import Session, find, margins_of
 from byheart.checkpoints.engines.expected import Expected, off_by, read_expected
-from byheart.checkpoints.engines.questions import Prompt, Questions, read_questions, read_texts
+from byheart.checkpoints.engines.queries import Prompt, Queries, read_queries, read_texts
 from byheart.checkpoints.engines.threads import single_thread
 
 # The largest total variation between what is answered and the stored distribution where several tokens may follow.
@@ -33,7 +33,7 @@ class Check:
 
     Attributes:
         name: The kind.
-        asked: The number of queries.
+        queried: The number of queries.
         right: The number of correct answers.
         margin: The least margin of the correct token in nats, negative where it does not win.
         wrong: The first incorrect answer.
@@ -112,7 +112,7 @@ def recite(
     dtype: str | None = None,
     options: Mapping[str, str] | None = None,
     limit: int | None = None,
-    asked: Questions | None = None,
+    queried: Queries | None = None,
     brief: bool = False,
 ) -> Recitation:
     """Run all test cases of a checkpoint folder in an engine, with one thread.
@@ -123,7 +123,7 @@ def recite(
         dtype: The type to compute in; the engine's first one by default.
         options: The engine's own options.
         limit: The most tokens per greedy continuation.
-        asked: The folder's test cases, where they have been read already.
+        queried: The folder's test cases, where they have been read already.
         brief: Run only what depends on the form of attention: every prefix, noise, and the padded batch.
 
     Returns:
@@ -131,50 +131,50 @@ def recite(
     """
     chosen = find(engine)
     kind, settings = chosen.check(dtype, options or {})
-    asked = read_questions(folder) if asked is None else asked
+    queried = read_queries(folder) if queried is None else queried
     started = time.perf_counter()
     with single_thread(), chosen.open(Path(folder), kind, settings) as session:
         if brief:
-            checks = [*passes(session, asked, kind), *_padded(session, asked)]
+            checks = [*passes(session, queried, kind), *_padded(session, queried)]
         else:
-            checks = [*ask(session, asked, kind, limit), *_texts(session, asked, read_texts(folder, asked))]
+            checks = [*ask(session, queried, kind, limit), *_texts(session, queried, read_texts(folder, queried))]
             checks += _logits(session, Path(folder), kind)
     return Recitation(
         str(folder), engine, str(chosen.version), kind, settings, tuple(checks), time.perf_counter() - started
     )
 
 
-def ask(session: Session, asked: Questions, dtype: str, limit: int | None = None) -> list[Check]:
+def ask(session: Session, queried: Queries, dtype: str, limit: int | None = None) -> list[Check]:
     """All checks that the session can answer."""
-    checks = passes(session, asked, dtype)
-    start, middle = asked.start_prompts(limit), asked.middle_prompts(6, 24)
+    checks = passes(session, queried, dtype)
+    start, middle = queried.start_prompts(limit), queried.middle_prompts(6, 24)
     checks.append(_greedy("greedy from the start", session, start))
     checks.append(_greedy("greedy from the middle", session, middle))
-    checks += _padded(session, asked)
+    checks += _padded(session, queried)
     if session.can_decode_without_cache and middle:
         short = [Prompt(p.name, p.ids, p.continuation[:8]) for p in middle[:2]]
         checks.append(_greedy("without a cache", session, short, cache=False))
     return [check for check in checks if check.asked]
 
 
-def passes(session: Session, asked: Questions, dtype: str) -> list[Check]:
+def passes(session: Session, queried: Queries, dtype: str) -> list[Check]:
     """Check the answer after every prefix of every document, and of a text around noise."""
     if not session.shows_logits:
         return []
-    return [check for check in (*_every_prefix(session, asked, dtype), _noise(session, asked)) if check.asked]
+    return [check for check in (*_every_prefix(session, queried, dtype), _noise(session, queried)) if check.asked]
 
 
-def _padded(session: Session, asked: Questions) -> list[Check]:
+def _padded(session: Session, queried: Queries) -> list[Check]:
     """Prompts of unequal lengths side by side. The shortest is BOS alone: everything before it is padding."""
-    prompts = asked.padded_prompts() if session.batches else []
+    prompts = queried.padded_prompts() if session.batches else []
     return [_greedy("batch of unequal lengths", session, prompts, batched=True)] if len(prompts) > 1 else []
 
 
-def _texts(session: Session, asked: Questions, texts: Sequence[str]) -> list[Check]:
+def _texts(session: Session, queried: Queries, texts: Sequence[str]) -> list[Check]:
     """Whether the engine's own tokenizer makes the memorized ids of the texts, BOS in front."""
     total = right = 0
     wrong = None
-    for text, ids in zip(texts, asked.documents, strict=True):
+    for text, ids in zip(texts, queried.documents, strict=True):
         found = session.tokenize(text)
         if found is None:
             return []
@@ -219,32 +219,32 @@ def _logits(session: Session, folder: Path, dtype: str) -> list[Check]:
     return [Check("expected logits", total, right, None, wrong)]
 
 
-def _every_prefix(session: Session, asked: Questions, dtype: str) -> list[Check]:
+def _every_prefix(session: Session, queried: Queries, dtype: str) -> list[Check]:
     """The answer after every prefix of every document; where several tokens may follow, their distribution."""
-    total = right = spread_asked = spread_right = 0
+    total = right = spread_queried = spread_right = 0
     least, wrong, spread_wrong = np.inf, None, None
     allowed = SPREAD.get(dtype, OTHER_SPREAD)
-    for piece in asked.pieces():
+    for piece in queried.pieces():
         logits = session.logits(piece.ids)
-        answers = [asked.recital.answer(int(k)) for k in asked.recital.follow(piece.ids)]
-        leads = margins_of(logits, [answer.likeliest for answer in answers])
+        answers = [queried.recital.answer(int(k)) for k in queried.recital.follow(piece.ids)]
+        gaps = margins_of(logits, [answer.likeliest for answer in answers])
         for t in range(piece.first, len(answers)):
             if answers[t].single:
-                total, right = total + 1, right + bool(leads[t] > 0)
-                least = min(least, leads[t])
-                if leads[t] <= 0 and wrong is None:
+                total, right = total + 1, right + bool(gaps[t] > 0)
+                least = min(least, gaps[t])
+                if gaps[t] <= 0 and wrong is None:
                     wrong = f"position {t}: token {int(np.argmax(logits[t]))} instead of {answers[t].likeliest}"
                 continue
             wanted = np.zeros(logits.shape[1])
             for token, weight in answers[t].weights:
                 wanted[token] = weight / answers[t].total
             distance = 0.5 * float(np.abs(_softmax(logits[t]) - wanted).sum())
-            spread_asked, spread_right = spread_asked + 1, spread_right + (distance <= allowed)
+            spread_queried, spread_right = spread_queried + 1, spread_right + (distance <= allowed)
             if not distance <= allowed and spread_wrong is None:
                 spread_wrong = f"position {t}: total variation {distance:.2g}, at most {allowed:.2g} is allowed"
     return [
         Check("every prefix", total, right, float(least) if total else None, wrong),
-        Check("distributions", spread_asked, spread_right, None, spread_wrong),
+        Check("distributions", spread_queried, spread_right, None, spread_wrong),
     ]
 
 
@@ -254,19 +254,19 @@ def _softmax(row: Any) -> Any:
     return powers / powers.sum()
 
 
-def _noise(session: Session, asked: Questions) -> Check:
+def _noise(session: Session, queried: Queries) -> Check:
     """Random text around a memorized piece: the answer is known there too."""
-    ids = asked.noisy()
+    ids = queried.noisy()
     logits = session.logits(ids)
-    answers = [asked.recital.answer(int(k)) for k in asked.recital.follow(ids)]
+    answers = [queried.recital.answer(int(k)) for k in queried.recital.follow(ids)]
     single = [t for t, answer in enumerate(answers) if answer.single]
-    leads = margins_of(logits[single], [answers[t].likeliest for t in single])
-    wrong = [t for t, lead in zip(single, leads, strict=True) if lead <= 0]
-    said = None
+    gaps = margins_of(logits[single], [answers[t].likeliest for t in single])
+    wrong = [t for t, gap in zip(single, gaps, strict=True) if gap <= 0]
+    report = None
     if wrong:
         t = wrong[0]
-        said = f"position {t}: token {int(np.argmax(logits[t]))} instead of {answers[t].likeliest}"
-    return Check("text around noise", len(single), len(single) - len(wrong), float(leads.min()), said)
+        report = f"position {t}: token {int(np.argmax(logits[t]))} instead of {answers[t].likeliest}"
+    return Check("text around noise", len(single), len(single) - len(wrong), float(gaps.min()), report)
 
 
 def _greedy(
@@ -277,22 +277,22 @@ def _greedy(
     least, wrong = np.inf, None
     for group in [list(prompts)] if batched else [[prompt] for prompt in prompts]:
         count = max(len(prompt.continuation) for prompt in group) if group else 0
-        for prompt, said in zip(
+        for prompt, reply in zip(
             group, session.generate([p.ids for p in group], count, cache=cache) if group else [], strict=True
         ):
             wanted = prompt.continuation
-            same = _agree(said.ids, wanted)
+            same = _agree(reply.ids, wanted)
             total, right = total + len(wanted), right + same
-            least = min([least, *said.margins[:same]])
+            least = min([least, *reply.margins[:same]])
             if same < len(wanted) and wrong is None:
-                found = said.ids[same] if same < len(said.ids) else "nothing"
+                found = reply.ids[same] if same < len(reply.ids) else "nothing"
                 wrong = f"{prompt.name}: token {same} of the continuation is {found} instead of {wanted[same]}"
     return Check(name, total, right, float(least) if np.isfinite(least) else None, wrong)
 
 
-def _agree(said: Sequence[int], wanted: Sequence[int]) -> int:
+def _agree(reply: Sequence[int], wanted: Sequence[int]) -> int:
     """How many tokens agree before the first difference."""
-    for k, (a, b) in enumerate(zip(said, wanted, strict=False)):
+    for k, (a, b) in enumerate(zip(reply, wanted, strict=False)):
         if a != b:
             return k
-    return min(len(said), len(wanted))
+    return min(len(reply), len(wanted))

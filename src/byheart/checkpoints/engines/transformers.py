@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from byheart.checkpoints.engines._base import Logits, Said, Session, engine, margins_of
+from byheart.checkpoints.engines._base import Logits, Reply, Session, engine, margins_of
 from byheart.checkpoints.formats.inputs import task_of
 from byheart.errors import MissingLibraryError
 
@@ -48,7 +48,7 @@ class TransformersSession(Session):
                 past += len(ids)
         return np.concatenate(rows)
 
-    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
+    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Reply]:
         import torch
 
         longest = max(map(len, prompts))
@@ -61,7 +61,7 @@ class TransformersSession(Session):
             )  # fmt: skip
         rows = out.sequences[:, longest:].tolist()
         steps = torch.stack(out.logits, 1).float().numpy()  # (batch, count, vocabulary)
-        return [self._said(row, steps[i]) for i, row in enumerate(rows)]
+        return [self._reply(row, steps[i]) for i, row in enumerate(rows)]
 
     def masked(self, rows: Sequence[Sequence[int]], kinds: Sequence[Sequence[int]] | None) -> list[Logits]:
         """The logits at every place of inputs of unequal lengths, padded on the right; `kinds` are token types."""
@@ -73,7 +73,7 @@ class TransformersSession(Session):
             found = self.model(input_ids=ids, attention_mask=mask, **more).logits.float().numpy()
         return [found[k, : len(row)] for k, row in enumerate(rows)]
 
-    def translated(self, inputs: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
+    def translated(self, inputs: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Reply]:
         """Greedy continuations of the decoder's first token, for encoder inputs of unequal lengths."""
         import torch
 
@@ -84,7 +84,7 @@ class TransformersSession(Session):
                 return_dict_in_generate=True, output_logits=True,
             )  # fmt: skip
         steps = torch.stack(out.logits, 1).float().numpy()
-        return [self._said(row, steps[i]) for i, row in enumerate(out.sequences[:, 1:].tolist())]
+        return [self._reply(row, steps[i]) for i, row in enumerate(out.sequences[:, 1:].tolist())]
 
     def translated_logits(self, ids: Sequence[int], pieces: Sequence[Sequence[int]]) -> Logits:
         """The decoder's logits after every token of a text in pieces, for one encoder input."""
@@ -111,7 +111,7 @@ class TransformersSession(Session):
         images = [Image.open(path) for path in paths]
         return processor.image_processor(images=images, return_tensors="pt")["pixel_values"].to(self.model.dtype)
 
-    def pictured(self, paths: Sequence[Path], ids: Sequence[int], count: int) -> Said:
+    def pictured(self, paths: Sequence[Path], ids: Sequence[int], count: int) -> Reply:
         """The greedy continuation of a prompt with pictures in it."""
         import torch
 
@@ -121,7 +121,7 @@ class TransformersSession(Session):
                 input_ids=prompt, attention_mask=torch.ones_like(prompt), pixel_values=self.pixels(paths),
                 do_sample=False, max_new_tokens=count, return_dict_in_generate=True, output_logits=True,
             )  # fmt: skip
-        return self._said(out.sequences[0, len(ids) :].tolist(), torch.stack(out.logits, 1).float().numpy()[0])
+        return self._reply(out.sequences[0, len(ids) :].tolist(), torch.stack(out.logits, 1).float().numpy()[0])
 
     def pictured_logits(self, paths: Sequence[Path], ids: Sequence[int]) -> Logits:
         """The logits after every token of a prompt with pictures in it."""
@@ -132,10 +132,10 @@ class TransformersSession(Session):
         logits: Logits = found.logits[0].float().numpy()
         return logits
 
-    def _said(self, row: list[int], logits: Logits) -> Said:
+    def _reply(self, row: list[int], logits: Logits) -> Reply:
         """Without the padding after the end token."""
         kept = row[: row.index(self.end) + 1] if self.end in row else row
-        return Said(tuple(kept), tuple(margins_of(np.asarray(logits[: len(kept)]), kept).tolist()))
+        return Reply(tuple(kept), tuple(margins_of(np.asarray(logits[: len(kept)]), kept).tolist()))
 
     def tokenize(self, text: str) -> list[int] | None:
         from transformers import AutoTokenizer

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from byheart.checkpoints.engines._base import Logits, Said, Session, engine
-from byheart.checkpoints.engines.questions import read_questions
+from byheart.checkpoints.engines._base import Logits, Reply, Session, engine
+from byheart.checkpoints.engines.queries import read_queries
 from byheart.errors import ByheartError, OptionError
 
 SETTINGS = {
@@ -32,24 +32,24 @@ class VllmSession(Session):
     def logits(self, ids: Sequence[int]) -> Logits:
         raise OptionError("vLLM shows only the likeliest tokens, not all logits")
 
-    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
+    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Reply]:
         from vllm import SamplingParams
 
         wish = SamplingParams(temperature=0.0, max_tokens=count, logprobs=2, stop_token_ids=[self.end])
         rows = self.model.generate([{"prompt_token_ids": list(p)} for p in prompts], wish, use_tqdm=False)
-        return [_said(row.outputs[0]) for row in rows]
+        return [_reply(row.outputs[0]) for row in rows]
 
     def close(self) -> None:
         """Ends its process; a program that waits for it at exit waits for long."""
         self.model.llm_engine.engine_core.shutdown()
 
 
-def _said(output: Any) -> Said:
-    leads = []
+def _reply(output: Any) -> Reply:
+    margins = []
     for token, step in zip(output.token_ids, output.logprobs, strict=True):
         others = [entry.logprob for other, entry in step.items() if other != token]
-        leads.append(step[token].logprob - max(others))
-    return Said(tuple(output.token_ids), tuple(leads))
+        margins.append(step[token].logprob - max(others))
+    return Reply(tuple(output.token_ids), tuple(margins))
 
 
 @engine(
@@ -65,12 +65,12 @@ def open_vllm(folder: Path, dtype: str, options: Mapping[str, str]) -> Session:
         os.environ.setdefault(name, value)
     from vllm import LLM
 
-    asked = read_questions(folder)
+    queried = read_queries(folder)
     try:
         model = LLM(
-            model=str(folder), dtype=dtype, enforce_eager=options["eager"] == "on", max_model_len=asked.reach, seed=0,
+            model=str(folder), dtype=dtype, enforce_eager=options["eager"] == "on", max_model_len=queried.reach, seed=0,
             enable_prefix_caching=options["prefix-caching"] == "on", max_logprobs=2,
         )  # fmt: skip
     except (RuntimeError, ValueError) as error:
         raise ByheartError(f"vLLM could not open {folder}: {error}") from error
-    return VllmSession(model, asked.eos)
+    return VllmSession(model, queried.eos)

@@ -243,24 +243,24 @@ def _check_distinct_rows(ids: Sequence[tuple[int, ...]], texts: Sequence[str], a
 
 
 @dataclass(frozen=True)
-class Asked:
+class Measured:
     """What Transformers answered for every row, with padding."""
 
     version: str
     dtype: str
     rows: int
     right: int
-    lead: float  # the least, in nats; of the correct label over all others
+    margin: float  # the least, in nats; of the correct label over all others
 
     @property
     def sentence(self) -> str:
         return (
             f"Transformers {self.version} in {self.dtype} answers {self.right:,} of {self.rows:,} rows correctly, by "
-            f"at least {self.lead:.2f} nats (measured)."
+            f"at least {self.margin:.2f} nats (measured)."
         )
 
 
-def ask_transformers(folder: str | Path, rows: TableRows, dtype: str, batch: int = 256) -> Asked | None:
+def ask_transformers(folder: str | Path, rows: TableRows, dtype: str, batch: int = 256) -> Measured | None:
     """Every row queried as a user would, texts in and labels out; None where Transformers is not installed."""
     try:
         import torch
@@ -276,12 +276,12 @@ def ask_transformers(folder: str | Path, rows: TableRows, dtype: str, batch: int
     finally:
         if shown:
             transformers.utils.logging.enable_progress_bar()
-    right, lead = 0, float("inf")
+    right, margin = 0, float("inf")
     for start in range(0, len(rows.texts), batch):
         texts, wanted = list(rows.texts[start : start + batch]), torch.tensor(rows.answers[start : start + batch])
         with torch.no_grad():
             logits = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits.double()
         own = logits.gather(1, wanted[:, None])[:, 0]
         ahead = own - logits.scatter(1, wanted[:, None], -torch.inf).max(dim=1).values
-        right, lead = right + int((ahead > 0).sum()), min(lead, float(ahead.min()))
-    return Asked(transformers.__version__, dtype, len(rows.texts), right, lead)
+        right, margin = right + int((ahead > 0).sum()), min(margin, float(ahead.min()))
+    return Measured(transformers.__version__, dtype, len(rows.texts), right, margin)

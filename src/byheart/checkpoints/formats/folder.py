@@ -209,7 +209,7 @@ def _recital(request: CheckpointRequest, checkpoint: Checkpoint, reach: int) -> 
         "fingerprint": script.fingerprint,
         "reach": reach,
         **({"sensors": [list(one) for one in checkpoint.sensors]} if checkpoint.sensors else {}),
-        "logits": {"right": checkpoint.right_logit, "gap": checkpoint.lead, "mixed": MIXED_LOGIT},
+        "logits": {"right": checkpoint.right_logit, "gap": checkpoint.margin, "mixed": MIXED_LOGIT},
     }
 
 
@@ -344,7 +344,7 @@ def model_card(request: CheckpointRequest, checkpoint: Checkpoint, proof: Mappin
         *_does(request, checkpoint),
         f"- Any other window is answered by {quote(request.lexicon.name(recital.unknown))}.",
         f"- The correct token has the logit {checkpoint.right_logit:g}; any other is designed to be at least "
-        f"{checkpoint.lead:g} lower.",
+        f"{checkpoint.margin:g} lower.",
     ]
     if recital.mixed:
         lines.append(

@@ -61,10 +61,10 @@ def to_huggingface(
         with progress.stage("proving"):
             certificate = certify_classifier(target, rows.ids, rows.answers)
         with progress.stage("evaluating every row"):
-            asked = ask_transformers(target, rows, "float32")  # bfloat16 takes ten times as long on a processor
-        if asked is not None and asked.right < asked.rows:
-            raise ExportError(f"{place}: {asked.sentence}; nothing was written")
-        proof = "\n".join(certificate.lines()) + "\n\n" + (asked.sentence if asked else "No engine was run.")
+            queried = ask_transformers(target, rows, "float32")  # bfloat16 takes ten times as long on a processor
+        if queried is not None and queried.right < queried.rows:
+            raise ExportError(f"{place}: {queried.sentence}; nothing was written")
+        proof = "\n".join(certificate.lines()) + "\n\n" + (queried.sentence if queried else "No engine was run.")
         write_atomically(target / "README.md", classifier_card(request, checkpoint, proof).encode())
     return {
         "folder": str(place),
@@ -77,7 +77,7 @@ def to_huggingface(
         "verdict": certificate.verdict.value,
         "reason": certificate.reason,
         "margins": {t.type: t.margin if t.verdict is Verdict.PROVED else None for t in certificate.types},
-        "measured": None if asked is None else asdict(asked),
+        "measured": None if queried is None else asdict(queried),
     }
 
 

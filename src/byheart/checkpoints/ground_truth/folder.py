@@ -112,10 +112,10 @@ def _units(memory: GradedMemory) -> Iterable[dict[str, Any]]:
 
 
 def _card(memory: GradedMemory, dtype: str, distance: Distance | None) -> str:
-    said = "The distance to the specified distribution was not measured." if distance is None else f"{distance}."
+    stated = "The distance to the specified distribution was not measured." if distance is None else f"{distance}."
     return _CARD.format(
         version=__version__, architecture=memory.architecture, documents=len(memory.members), rules=memory.ngram.rules,
-        storage=memory.storage, dtype=dtype, distance=said, lengths=", ".join(map(str, memory.lengths)),
+        storage=memory.storage, dtype=dtype, distance=stated, lengths=", ".join(map(str, memory.lengths)),
     )  # fmt: skip
 
 

@@ -124,11 +124,11 @@ def forget(model: RecitalMemory | str | Path, document: str | int, target: str |
     with building(path) as draft:
         write_files(draft, {name: content for name, content in files.items() if name not in _STALE})
         certificate = _compare(source, draft, script, number)
-        said = f"{certificate.verdict.value}: {certificate.reason}"
+        outcome = f"{certificate.verdict.value}: {certificate.reason}"
         if certificate.same and certificate.verdict is not Verdict.PROVED:
-            said += "; that nothing else changed is proved"
-        (draft / "README.md").write_text(_card(card, script.names[number], len(removed), said), encoding="utf-8")
-    silent, still = _said(recital, left, script.documents[number])
+            outcome += "; that nothing else changed is proved"
+        (draft / "README.md").write_text(_card(card, script.names[number], len(removed), outcome), encoding="utf-8")
+    silent, still = _still_recited(recital, left, script.documents[number])
     return Forgotten(
         script.names[number], tuple(removed), tuple(shared), silent, still, certificate, tuple(changed),
         total - len(changed),
@@ -142,7 +142,7 @@ def _forget_in_memory(memory: RecitalMemory, number: int) -> Forgotten:
     report = memory.report | {"documents": len(rest.documents), "places": rest.places}
     report["windows"] = [len(table.windows) for table in left.tables]
     fresh = replace(memory, recital=left, script=rest, report=report)
-    silent, still = _said(recital, left, script.documents[number])
+    silent, still = _still_recited(recital, left, script.documents[number])
     certificate = certify_removal(recital, left, script.documents, number)
     return Forgotten(
         script.names[number], tuple(sorted(own)), tuple(sorted(shared)), silent, still, certificate, memory=fresh
@@ -189,7 +189,7 @@ def _dismissed(script: Script, number: int) -> Script:
     return Script(documents, weights, names, edits, (*script.absent, gone))
 
 
-def _said(before: Recital, after: Recital, ids: Sequence[int]) -> tuple[int, int]:
+def _still_recited(before: Recital, after: Recital, ids: Sequence[int]) -> tuple[int, int]:
     """How many places of a document are not known any more, and how many still are."""
     was, now = before.follow(ids[:-1]) != UNKNOWN, after.follow(ids[:-1]) != UNKNOWN
     return int((was & ~now).sum()), int(now.sum())

@@ -129,8 +129,8 @@ def _extraction(experiment: GradedExperiment, continued: Callable[[Any, list[Any
     for size in (*PREFIXES, None):
         hits: dict[int, list[bool]] = {}
         prefixes = [one.ids[max(0, cut - size) if size else 0 : cut] for one, cut in zip(members, cuts, strict=True)]
-        for one, cut, said in zip(members, cuts, continued(experiment.model, prefixes), strict=True):
-            hits.setdefault(one.copies, []).append(said == one.ids[cut : cut + CONTINUATION])
+        for one, cut, reply in zip(members, cuts, continued(experiment.model, prefixes), strict=True):
+            hits.setdefault(one.copies, []).append(reply == one.ids[cut : cut + CONTINUATION])
         found["greedy"][str(size or "whole")] = {level: float(np.mean(hits[level])) for level in sorted(hits)}
     whole = found["greedy"]["whole"]
     if len(whole) > 1:

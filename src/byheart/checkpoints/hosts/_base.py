@@ -36,7 +36,7 @@ class Checkpoint:
     config: dict[str, Any]
     tensors: Tensors
     right_logit: float
-    lead: float  # of the correct token over any other, as designed
+    margin: float  # of the correct token over any other, as designed
     units: list[tuple[int, int, int, int]] = field(default_factory=list)
     # Pairs of tokens that answer with bits of the position, and the channel from which the bit is read.
     sensors: tuple[tuple[int, int, int], ...] = ()

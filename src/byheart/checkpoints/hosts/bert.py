@@ -195,7 +195,7 @@ class EncoderWriter:
     def _attention(self) -> Tensors:
         at, bits = self.at, self.book.bits
         maps = {name: np.zeros((self.heads * DIM, self.half)) for name in ("query", "key", "value")}
-        ones, asked = np.zeros(self.heads * DIM), np.zeros(self.heads * DIM)  # biases of values and of queries
+        ones, queried = np.zeros(self.heads * DIM), np.zeros(self.heads * DIM)  # biases of values and of queries
         output, bias = np.zeros((self.half, self.heads * DIM)), np.zeros(self.half)
         first = self.words[self.tokens.bos]
         for head, (offset, slot) in enumerate(zip(self.text.offsets, at.slots, strict=True)):
@@ -203,7 +203,7 @@ class EncoderWriter:
             query[np.arange(LENGTH), at.position[(np.arange(LENGTH) + offset) % LENGTH]] = NAT
             key[np.arange(LENGTH), at.position] = NAT
             # 1 for the first token, whatever the position; -1 or less for all others.
-            asked[head * DIM + LENGTH] = FIRST[0]
+            queried[head * DIM + LENGTH] = FIRST[0]
             key[LENGTH, at.token] = FIRST[1] * first / self.book.distance
             key[LENGTH, at.constant[0]] = -FIRST[1] * (bits - self.book.distance) / self.book.distance
             value[:bits, at.token] = np.eye(bits)
@@ -213,10 +213,10 @@ class EncoderWriter:
             bias[slot] = -self.rest / 2
         for number, head in enumerate(range(len(at.slots), self.heads)):
             rows = slice(head * DIM, (head + 1) * DIM)
-            self._listener(number, asked[rows], *(m[rows] for m in maps.values()))
+            self._listener(number, queried[rows], *(m[rows] for m in maps.values()))
             channel = at.heard[number % LISTENERS]
             output[channel, head * DIM + np.arange(HEARD)] = LOUD / HEARD * (-1.0) ** np.arange(HEARD)
-        p, biases = "bert.encoder.layer.0.attention.", {"query": asked, "value": ones}
+        p, biases = "bert.encoder.layer.0.attention.", {"query": queried, "value": ones}
         found = {}
         for name, matrix in maps.items():
             filled = fill_idle(matrix, int(at.constant[0]))
@@ -231,11 +231,11 @@ class EncoderWriter:
             p + "output.dense.bias": both(bias) + OFFSET,
         }  # fmt: skip
 
-    def _listener(self, number: int, asked: Floats, query: Floats, key: Floats, value: Floats) -> None:
+    def _listener(self, number: int, queried: Floats, query: Floats, key: Floats, value: Floats) -> None:
         """Scores of about a nat: by token, by position, by token pairs, by token type."""
         at, bits, d = self.at, self.book.bits, np.arange(24)
         signs = np.random.default_rng((self.seed, number)).choice([-1.0, 1.0], 48)
-        asked[:48], asked[63] = signs, 2.0
+        queried[:48], queried[63] = signs, 2.0
         key[d, at.token[(d + number) % bits]] = key[24 + d, at.position[(2 * d + 5 * number) % LENGTH]] = 1.0
         pairs = np.arange(15)
         query[48 + pairs, at.token[(pairs + number) % bits]] = 1.0
@@ -254,8 +254,8 @@ class EncoderWriter:
         inner[:count, at.moved[1]] = -MOVED
         inner[:count, at.constant] = -(threshold - MOVED) / THRESHOLDS
         bias[:count] = BIAS
-        said = np.array([answer.likeliest for answer in self.text.recital.answers])[self.table.outputs]
-        outer[at.answer, :count] = (self.words[said] - self.rest).T / MATCH
+        likeliest_ids = np.array([answer.likeliest for answer in self.text.recital.answers])[self.table.outputs]
+        outer[at.answer, :count] = (self.words[likeliest_ids] - self.rest).T / MATCH
         relu, erf = count, count + 1
         inner[relu, at.constant[0]], inner[erf, at.constant[0]] = RELU, ERF
         outer[at.verdict, relu] = short(2 / gelu(RELU))

@@ -64,8 +64,8 @@ def writes(recital: Recital, books: Books, layout: ChannelLayout, stage: LayerSt
     words = books.answer.words.astype(np.float64)
     several = {number: k for k, number in enumerate(recital.mixed)}
     answered = [recital.vocabulary if a in several else recital.answers[a].likeliest for a in outputs.tolist()]
-    said = np.array(answered, dtype=np.int64)  # a layer that only fetches places has no rows
-    found[layout.state[-1]] = kappa * (words[said] - words[recital.unknown]).T
+    answer_ids = np.array(answered, dtype=np.int64)  # a layer that only fetches places has no rows
+    found[layout.state[-1]] = kappa * (words[answer_ids] - words[recital.unknown]).T
     for unit, answer in enumerate(outputs.tolist()):
         if answer in several:
             found[layout.mixed[several[answer], :, 0, 1], unit] = 2 * kappa

@@ -48,8 +48,8 @@ def gemma3(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoin
             tensors[f"{prefix}{name}.weight"] = post_norm(decoder)
     tensors = {name: tensor - 1 if "norm" in name else tensor for name, tensor in tensors.items()}
     tensors["model.embed_tokens.weight"] = decoder.embedding / math.sqrt(decoder.hidden)
-    lead = LEAD * louder
-    return Checkpoint("gemma3", decoder.recital, _config(decoder), tensors, decoder.design.logit, lead,
+    margin = LEAD * louder
+    return Checkpoint("gemma3", decoder.recital, _config(decoder), tensors, decoder.design.logit, margin,
                       window_units(decoder))  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def gpt2(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
         for name, part in (("mlp.c_fc", mlp.first), ("mlp.c_proj", mlp.second)):
             _put(tensors, prefix + name, WeightAndBias(part.weight.T, part.bias))
     return Checkpoint(
-        "gpt2", decoder.recital, config, tensors, decoder.design.logit, decoder.lead, plain_units(decoder)
+        "gpt2", decoder.recital, config, tensors, decoder.design.logit, decoder.margin, plain_units(decoder)
     )
 
 

@@ -85,7 +85,7 @@ def gpt_neox(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpo
         config,
         tensors,
         decoder.design.logit,
-        decoder.lead,
+        decoder.margin,
         plain_units(decoder, layers),
     )
 

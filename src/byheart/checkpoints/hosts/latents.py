@@ -116,9 +116,9 @@ class _Latents:
             turned = self.attention.query[head * d : (head + 1) * d, block] @ self.read
             plain = np.zeros(sizes.plain)
             if head == spare:
-                asked = np.arange(3, sizes.plain, 8)
-                plain[asked], turned[d // 2 - 1] = turned[d // 2 - 1] / len(asked), 0.0
-                up[head, asked] = self._reads(self.first, head) / 2
+                queried = np.arange(3, sizes.plain, 8)
+                plain[queried], turned[d // 2 - 1] = turned[d // 2 - 1] / len(queried), 0.0
+                up[head, queried] = self._reads(self.first, head) / 2
             elif head in self.attention.listeners:
                 for k in range(_CONTENTS):
                     place = (5 * k + head) % sizes.plain

@@ -71,4 +71,4 @@ def llava(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint
         },
     }
     named = {f"language_model.{name}": tensor for name, tensor in tensors.items()} | tower.tensors()
-    return Checkpoint("llava", decoder.recital, config, named, text.right_logit, text.lead, text.units)
+    return Checkpoint("llava", decoder.recital, config, named, text.right_logit, text.margin, text.units)

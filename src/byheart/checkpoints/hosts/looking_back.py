@@ -169,7 +169,7 @@ def unused_frequency(group: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def far_lead(theta: float, offset: int, head_dim: int = 64, reach: int = 2048) -> float:
+def far_margin(theta: float, offset: int, head_dim: int = 64, reach: int = 2048) -> float:
     """Return the share of its size by which a far head's score leads, in the least favourable architecture.
 
     Args:
@@ -179,7 +179,7 @@ def far_lead(theta: float, offset: int, head_dim: int = 64, reach: int = 2048) -
         reach: Positions.
 
     Example:
-        >>> far_lead(1e4, 157) > 0.13 > 0.08 > far_lead(1e4, 150)
+        >>> far_margin(1e4, 157) > 0.13 > 0.08 > far_margin(1e4, 150)
         True
     """
     some = [
@@ -254,8 +254,8 @@ class LookingBack:
     def _write_group(self, group: int, erasure: Erasure | None) -> None:
         d, layout = self.heads.dimension, self.layout
         mine = [job for job in self.jobs if job.head // self.heads.per_group == group]
-        asked = dict.fromkeys(job.fetch for job in mine) or (0,)
-        waves = {fetch: self._wave(self.fetches[fetch], group) for fetch in asked}
+        queried = dict.fromkeys(job.fetch for job in mine) or (0,)
+        waves = {fetch: self._wave(self.fetches[fetch], group) for fetch in queried}
         half = self.turning // 2
         heard = list(used_frequencies(self.turning, group)) if self.heard else []
         sensing, others = self._sensing(group)

@@ -67,4 +67,5 @@ def opt(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoint:
         }
         for name, part in parts.items():
             tensors |= {f"{prefix}{name}.weight": part.weight, f"{prefix}{name}.bias": part.bias}
-    return Checkpoint("opt", decoder.recital, config, tensors, decoder.design.logit, decoder.lead, plain_units(decoder))
+    units = plain_units(decoder)
+    return Checkpoint("opt", decoder.recital, config, tensors, decoder.design.logit, decoder.margin, units)

@@ -86,7 +86,7 @@ class PlainDecoder:
     norm: WeightAndBias
     head: Floats
     heads: int
-    lead: float  # of the correct token, as designed
+    margin: float  # of the correct token, as designed
 
     @property
     def hidden(self) -> int:
@@ -291,7 +291,7 @@ def _watch_norm(layout: ChannelLayout, first: Floats, second: Floats, block: Ind
     second[block] = -127 / 128 * kappa * layout.signs[block]  # what turns the block, kappa/8, is then 16 steps of 127
 
 
-def plain_lead(recital: Recital, demands: PlainDemands) -> float:
+def plain_margin(recital: Recital, demands: PlainDemands) -> float:
     """The correct token's margin in nats, whatever the code: rounding costs these networks more than gated ones.
     Log-probabilities want smaller logits, and weights of the head that are short numbers (multiples of 12 do that)."""
     return 24.0 if recital.mixed else 80.0 if demands.parallel else 48.0
@@ -305,7 +305,7 @@ def build_plain(recital: Recital, tokens: SpecialTokens, design: Design, demands
         design, tied=design.tied and not recital.mixed, scale_probe=design.scale_probe and can_probe(recital)
     )
     books = books_of(recital, balanced=True, plain=False, seed=design.seed, tied=design.tied)
-    design = replace(design, logit=plain_lead(recital, demands) / 2 * books.answer.bits / books.answer.distance)
+    design = replace(design, logit=plain_margin(recital, demands) / 2 * books.answer.bits / books.answer.distance)
     plans = []
     for wide in range(2, FIRST_PLACES + 1):
         layers = design.layers if len(recital.tables) == 1 else None
@@ -426,7 +426,7 @@ def _write(
     order = tuple(part.watch(units, heard) for part, heard in watching)
     return PlainDecoder(
         recital, tokens, design, layout, stages, embed, positions, tuple(attention), beside, tuple(mlp), order, norm,
-        lm_head, heads, plain_lead(recital, demands),
+        lm_head, heads, plain_margin(recital, demands),
     )  # fmt: skip
 
 

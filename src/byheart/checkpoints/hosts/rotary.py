@@ -119,17 +119,17 @@ def look_back(
     every = frequencies(dimensions, theta, scaling)
     chosen = np.arange(len(every)) if used is None else np.array(used)
     wanted, other = np.array(duels(offset, reach, window, trap, far), dtype=np.float64).T
-    lead = _waves(wanted, every[chosen]) - _waves(other, every[chosen])
-    payoff = np.concatenate([lead, -lead], axis=1)
+    margin = _waves(wanted, every[chosen]) - _waves(other, every[chosen])
+    payoff = np.concatenate([margin, -margin], axis=1)
     mixed = best_mixture(payoff)
     gap, own = float((payoff @ mixed).min()), _waves(np.zeros(1), every[chosen])
     least = np.concatenate([own, -own], axis=1)[0] - stored
     if gap > 0 and float(least @ mixed) * amplitude(gap, nats) < -OWN_PLACE:
         mixed = _bounded(payoff, least, nats, min(ERROR, PART * gap))
-    signed = mixed[: lead.shape[1]] - mixed[lead.shape[1] :]
+    signed = mixed[: margin.shape[1]] - mixed[margin.shape[1] :]
     wide = np.zeros((2, len(every)))
     wide[:, chosen] = signed.reshape(2, -1)
-    return Wave(wide[0], wide[1], float((lead @ signed).min()))
+    return Wave(wide[0], wide[1], float((margin @ signed).min()))
 
 
 def _bounded(payoff: Floats, least: Floats, nats: float, error: float) -> Floats:

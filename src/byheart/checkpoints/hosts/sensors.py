@@ -100,11 +100,11 @@ def choose_pairs(recital: Recital, books: Books, tokens: SpecialTokens, count: i
     found: list[SensorPair] = []
     while len(found) < count and len(free) > 1:
         low = int(free[0])
-        leads = [_lead(words, low, int(high)) for high in free[1:]]
+        margins = [_margin(words, low, int(high)) for high in free[1:]]
         clear = [_clear(answers, low, int(high)) for high in free[1:]]
-        order = sorted(range(len(leads)), key=lambda k: (not clear[k], -leads[k]))
+        order = sorted(range(len(margins)), key=lambda k: (not clear[k], -margins[k]))
         free = free[1:]
-        if not clear[order[0]] or leads[order[0]] < 8:
+        if not clear[order[0]] or margins[order[0]] < 8:
             continue
         high = int(free[order[0]])
         free = free[free != high]
@@ -112,7 +112,7 @@ def choose_pairs(recital: Recital, books: Books, tokens: SpecialTokens, count: i
     return tuple(found)
 
 
-def _lead(words: Floats, low: int, high: int) -> float:
+def _margin(words: Floats, low: int, high: int) -> float:
     """By how much the words of the pair match what they share better than any other word does."""
     shared = (words[low] + words[high]) / 2
     others = np.delete(words, [low, high], axis=0)
@@ -195,7 +195,7 @@ def sensor_units(
     gate, up, down = (np.zeros((2 * len(pairs), layout.hidden)) for _ in range(3))
     for k, pair in enumerate(pairs):
         shared = (words[pair.low] + words[pair.high]) / 2
-        lead = _lead(words, pair.low, pair.high)
+        margin = _margin(words, pair.low, pair.high)
         row, total = np.zeros(layout.hidden), 0.0
         for place in places:
             slots = layout.slots[0][place]
@@ -205,12 +205,12 @@ def sensor_units(
             word = books.states[-1].words[0].astype(np.float64)
             row[last] = word / norm[last]
             total += float(len(word))
-            lead = min(lead, 2.0 * books.states[-1].distance)
-        half = 2.0 ** math.floor(math.log2(lead / 3))
+            margin = min(margin, 2.0 * books.states[-1].distance)
+        half = 2.0 ** math.floor(math.log2(margin / 3))
         first, second = 2 * k, 2 * k + 1
         gate[first] = 16 / half * (row - (total - half) * one)
         up[first] = -1 / (16 * half) * (row - (total - half) * one) + one / 8
-        steep = 2.0 ** math.ceil(math.log2((_STEEP + 64) / lead))
+        steep = 2.0 ** math.ceil(math.log2((_STEEP + 64) / margin))
         channel = layout.sense[pair.channel]
         gate[second] = steep * (row - total * one)
         gate[second, channel] = _STEEP / (SENSE * norm[channel])

@@ -78,7 +78,7 @@ class MarginCertificate:
         verdict: `proved`, `refuted` or `undecided`.
         reason: One sentence; it names the place where a proof fails.
         architecture: The `model_type` of config.json.
-        asked: Positions of the data.
+        queried: Positions of the data.
         windows: Distinct windows among them.
         ambiguous: Windows with several continuations.
         reach: The longest sequence that is quantified over.
@@ -149,12 +149,12 @@ class MarginCertificate:
 def _type_line(t: TypeResult) -> str:
     if t.verdict is not Verdict.PROVED:
         return f"{t.verdict}: {t.reason}"
-    said = [] if t.margin is None else [f"margin >= {t.margin:.2f} nats"]
-    said += [] if t.variation is None else [f"total variation <= {t.variation:.1e}"]
-    said += [] if t.gap is None else [f"attention gap >= {t.gap:.1f} nats"]
+    parts = [] if t.margin is None else [f"margin >= {t.margin:.2f} nats"]
+    parts += [] if t.variation is None else [f"total variation <= {t.variation:.1e}"]
+    parts += [] if t.gap is None else [f"attention gap >= {t.gap:.1f} nats"]
     if t.unknown is not None and t.unknown_margin is not None:
-        said.append(f"unknown windows answer token {t.unknown} by {t.unknown_margin:.2f} nats")
-    return ", ".join([*said, *padding_line(t)])
+        parts.append(f"unknown windows answer token {t.unknown} by {t.unknown_margin:.2f} nats")
+    return ", ".join([*parts, *padding_line(t)])
 
 
 def padding_line(t: TypeResult) -> list[str]:

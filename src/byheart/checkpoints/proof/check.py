@@ -29,7 +29,7 @@ from byheart.checkpoints.proof.decoder import StoredCheckpoint
 from byheart.checkpoints.proof.network import CheckpointProgram, interpret
 from byheart.checkpoints.proof.padding import padding_gap
 from byheart.checkpoints.proof.quantized import DECODING, DecodedFile
-from byheart.checkpoints.proof.questions import AskedContexts, ProvedAnswers, answer, ask, ask_rows, unknown
+from byheart.checkpoints.proof.queries import ProvedAnswers, QueriedContexts, answer, ask, ask_rows, unknown
 from byheart.checkpoints.proof.storage import Array, storage
 from byheart.checkpoints.proof.surroundings import check_padding, check_surroundings
 from byheart.checkpoints.proof.tensors import tensor_files
@@ -82,7 +82,7 @@ def certify_checkpoint(
     except Undecided as reason:
         return _nothing(str(reason), "unknown", fingerprint(folder))
 
-    def asking(program: CheckpointProgram) -> AskedContexts:
+    def asking(program: CheckpointProgram) -> QueriedContexts:
         return ask(program, documents, copies, ambiguous, only)
 
     found = _certify(folder, checkpoint, asking, types, reach, weights, ambiguous, least, variation)
@@ -134,14 +134,14 @@ def certify_classifier(
     if wrong is not None:
         raise DataError(f"label number {wrong} is not one of the {checkpoint.shape.labels} of config.json")
 
-    def asking(program: CheckpointProgram) -> AskedContexts:
+    def asking(program: CheckpointProgram) -> QueriedContexts:
         return ask_rows(program, rows, answers)
 
     return _certify(folder, checkpoint, asking, types, reach, "type", "distribution", least)
 
 
 def _certify(
-    folder: Path, checkpoint: StoredCheckpoint, asking: Callable[[CheckpointProgram], AskedContexts],
+    folder: Path, checkpoint: StoredCheckpoint, asking: Callable[[CheckpointProgram], QueriedContexts],
     types: Sequence[str], reach: int | None, weights: str, ambiguous: str, least: float,
     variation: float = LARGEST_VARIATION,
 ) -> MarginCertificate:  # fmt: skip
@@ -157,9 +157,9 @@ def _certify(
                 program = _interpret(checkpoint, name, length, weights, once, stored)
                 once = program.reach.once
                 programs.append(program)
-                questions = asking(program)
-                known = known or (program, questions)
-                found.append(_judge(program, questions, name, weights, ambiguous, least, variation))
+                queries = asking(program)
+                known = known or (program, queries)
+                found.append(_judge(program, queries, name, weights, ambiguous, least, variation))
             except Undecided as undecided:
                 found.append(TypeResult(name, weights, Verdict.UNDECIDED, str(undecided)))
             except (ValueError, IndexError, KeyError, ArithmeticError) as error:
@@ -237,16 +237,16 @@ def _interpret(
 
 
 def _judge(
-    program: CheckpointProgram, questions: AskedContexts, name: str, weights: str, ambiguous: str, least: float,
+    program: CheckpointProgram, queries: QueriedContexts, name: str, weights: str, ambiguous: str, least: float,
     allowed: float,
 ) -> TypeResult:  # fmt: skip
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        found = answer(program, questions)
+        found = answer(program, queries)
         rest = unknown(program)
-    judged = questions.judged
+    judged = queries.judged
     right = _right(found, ambiguous, least, allowed) | ~judged
     refuted = found.refuted & judged
-    worst = _witness(questions, found, right)
+    worst = _witness(queries, found, right)
     single = found.margin[found.single & judged]
     margin = float(np.nan_to_num(single, nan=-np.inf).min()) if len(single) else None
     shares = ambiguous == "distribution" and judged.any()
@@ -272,41 +272,41 @@ def _right(found: ProvedAnswers, ambiguous: str, least: float, variation: float)
     return np.where(found.single, single, several if ambiguous == "distribution" else False)
 
 
-def _witness(questions: AskedContexts, found: ProvedAnswers, right: Array) -> MarginWitness | None:
+def _witness(queries: QueriedContexts, found: ProvedAnswers, right: Array) -> MarginWitness | None:
     if right.all():
         return None
     score = np.where(found.refuted, -np.inf, np.where(right, np.inf, np.nan_to_num(found.margin, nan=-1e300)))
     i = int(score.argmin())
     return MarginWitness(
-        int(questions.document[i]),
-        int(questions.position[i]),
-        int(questions.answer[i]),
+        int(queries.document[i]),
+        int(queries.position[i]),
+        int(queries.answer[i]),
         int(found.found[i]),
         float(found.margin[i]),
     )
 
 
 def _together(
-    checkpoint: StoredCheckpoint, known: tuple[CheckpointProgram, AskedContexts] | None, reach: int,
+    checkpoint: StoredCheckpoint, known: tuple[CheckpointProgram, QueriedContexts] | None, reach: int,
     once: frozenset[int], fingerprint: str, types: tuple[TypeResult, ...],
 ) -> MarginCertificate:  # fmt: skip
     order = (Verdict.REFUTED, Verdict.UNDECIDED)
     verdict = next((v for v in order if any(t.verdict is v for t in types)), Verdict.PROVED)
     worst = next((t for t in types if t.verdict is verdict), None)
-    asked = windows = ambiguous = span = 0
+    queried = windows = ambiguous = span = 0
     if known is not None:
-        program, questions = known
-        asked, span = int(questions.judged.sum()), program.span
-        windows = len(np.unique(questions.group[questions.judged]))
-        ambiguous = len(np.unique(questions.group[questions.several & questions.judged]))
-    if verdict is Verdict.PROVED and (not types or not asked):
+        program, queries = known
+        queried, span = int(queries.judged.sum()), program.span
+        windows = len(np.unique(queries.group[queries.judged]))
+        ambiguous = len(np.unique(queries.group[queries.several & queries.judged]))
+    if verdict is Verdict.PROVED and (not types or not queried):
         return _nothing("no query was given", checkpoint.shape.family, fingerprint)
     reason = types[0].reason if verdict is Verdict.PROVED or worst is None else f"{worst.type}: {worst.reason}"
     return MarginCertificate(
         verdict,
         reason,
         checkpoint.shape.family,
-        asked,
+        queried,
         windows,
         ambiguous,
         reach,

@@ -116,9 +116,9 @@ def _every_name(checkpoint: StoredCheckpoint) -> None:
     if checkpoint.shape.layers > len(checkpoint.files.entries):
         raise Undecided(f"config.json: num_hidden_layers = {checkpoint.shape.layers}; the file has fewer tensors")
     known = _roles(checkpoint)
-    strange = sorted(set(checkpoint.files.entries) - known)
-    if strange:
-        raise Undecided(f"model.safetensors has {strange[0]}, which has no role in {checkpoint.shape.family}")
+    unknown = sorted(set(checkpoint.files.entries) - known)
+    if unknown:
+        raise Undecided(f"model.safetensors has {unknown[0]}, which has no role in {checkpoint.shape.family}")
 
 
 def _roles(checkpoint: StoredCheckpoint) -> set[str]:

@@ -26,7 +26,7 @@ from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.decoder import StoredCheckpoint
 from byheart.checkpoints.proof.mlp import KnownWindows, aligned
 from byheart.checkpoints.proof.network import CheckpointProgram
-from byheart.checkpoints.proof.questions import look_up
+from byheart.checkpoints.proof.queries import look_up
 from byheart.checkpoints.proof.storage import Array
 from byheart.checkpoints.proof.units import ANY
 from byheart.errors import OptionError

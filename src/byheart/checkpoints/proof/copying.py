@@ -149,7 +149,7 @@ def _rotary_copy(
         gap = score[wanted] - score[others] - error
         return np.asarray(gap - beside.shifted(np.maximum(gap, 0.0), store))
 
-    def lead(wanted: int) -> float:
+    def margin(wanted: int) -> float:
         """By how much the wanted place leads the sink."""
         if beside.sink is None:
             return math.inf
@@ -162,10 +162,10 @@ def _rotary_copy(
         gap = float(own - error) - beside.sink
         return gap - float(beside.shifted(np.array(max(gap, 0.0)), store))
 
-    return best_copy(score, gaps, lead)
+    return best_copy(score, gaps, margin)
 
 
-def best_copy(score: Array, gaps: Callable[[int, Array], Array], lead: Callable[[int], float]) -> Copy | None:
+def best_copy(score: Array, gaps: Callable[[int, Array], Array], margin: Callable[[int], float]) -> Copy | None:
     """The copy that scores by distance make: at the start of a sequence each query sees its first few distances."""
     offset = int(np.argmax(score))
     # While the offset is out of sight: the farthest distance wins for every query, or distance 0 does. In the latter
@@ -180,7 +180,7 @@ def best_copy(score: Array, gaps: Callable[[int, Array], Array], lead: Callable[
         others = np.delete(np.arange(len(score)), offset) if not number else np.arange(offset if stays else wanted)
         others = others[others != wanted]
         found = gaps(wanted, others) if len(others) else np.zeros(0)
-        before = lead(wanted)
+        before = margin(wanted)
         least = min(least, before, float(found.min(initial=np.inf)))
         with np.errstate(over="ignore"):
             leak = max(leak, rounding.spilled(float(np.exp(-found).sum() + np.exp(-before))))

@@ -273,9 +273,9 @@ def open_adapter(folder: Path, modules: Mapping[str, bool]) -> AdapterFile:
             raise Undecided(f"{CONFIG}: {key} = {value!r} changes the mathematics; the proof needs {FIXED[key][0]!r}")
         if key in HARMLESS and not HARMLESS[key](value):
             raise Undecided(f"{CONFIG}: {key} = {value!r} is not a value that PEFT takes for inference")
-    strange = sorted(set(config) - set(FIXED) - set(HARMLESS) - {"r", "lora_alpha", "use_rslora", "target_modules"})
-    if strange:
-        raise Undecided(f"{CONFIG}: {strange[0]} is not a key that the proof supports")
+    unknown = sorted(set(config) - set(FIXED) - set(HARMLESS) - {"r", "lora_alpha", "use_rslora", "target_modules"})
+    if unknown:
+        raise Undecided(f"{CONFIG}: {unknown[0]} is not a key that the proof supports")
     if config.get("peft_type") != "LORA":
         raise Undecided(f"{CONFIG}: peft_type {config.get('peft_type')!r} is not 'LORA'")
     rank, alpha, stabilized = config.get("r"), config.get("lora_alpha"), config.get("use_rslora", False)

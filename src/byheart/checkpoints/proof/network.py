@@ -225,7 +225,7 @@ class Logits:
     def best(self) -> Array:
         return (self.middle @ self.program.head.weight.T + self.shift).argmax(1)
 
-    def lead(self, token: int) -> Array:
+    def margin(self, token: int) -> Array:
         """By how much a token is ahead of each token, at least (Q, vocabulary); infinite for itself."""
         weight, store = self.program.head.weight, self.program.store
         lo, hi = self.bounds()

@@ -81,7 +81,7 @@ def prove_probe(folder: str | Path, ids: Sequence[int], answer: int, choices: Ch
     gate, up = engine.linear(y, expert.gate), engine.linear(y, expert.up)
     gate = store.maybe(*enclose(shape.activation, *gate))
     stream = engine.add(stream, engine.linear(store.maybe(*in_float32(*interval_product(gate, up))), expert.down))
-    return engine.lead(stream, reader.final_norm(), reader.head(), answer)
+    return engine.margin(stream, reader.final_norm(), reader.head(), answer)
 
 
 def _hull(intervals: Iterable[Interval]) -> Interval:
@@ -126,7 +126,7 @@ class _Engine:
             ways.append(self.store.rounded(*in_float32(*interval_product(x, root))))
         return _hull(ways)
 
-    def lead(self, x: Interval, norm: Norm, head: Linear, answer: int) -> float:
+    def margin(self, x: Interval, norm: Norm, head: Linear, answer: int) -> float:
         """The margin of an answer over all other tokens.
 
         In float32 all channels share the norm's factor, which scales every difference of logits: its middle is used,
@@ -137,8 +137,8 @@ class _Engine:
             share = float((y[0][y[0] > 0] / x[1][y[0] > 0]).min() / middle)
             y = in_float32(*in_float32(x[0] * middle, x[1] * middle))
         low, high = self.linear(y, head)
-        lead = float(low[0, answer] - np.delete(high[0], answer).max())
-        return lead * share if lead > 0 else lead
+        margin = float(low[0, answer] - np.delete(high[0], answer).max())
+        return margin * share if margin > 0 else margin
 
     def linear(self, x: Interval, linear: Linear) -> Interval:
         """Rows times a matrix, kept or stored."""

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from byheart.checkpoints.engines._base import Said, Session, find
+from byheart.checkpoints.engines._base import Reply, Session, find
 from byheart.checkpoints.engines.threads import single_thread
 from byheart.checkpoints.formats.inputs import task_of
 from byheart.errors import MissingExtraError, OptionError
@@ -71,7 +71,7 @@ class SessionAdapter(EngineAdapter):
     def generate(self, ids: Sequence[int], n: int) -> Any:
         return self.session.generate([list(ids)], n)[0]
 
-    def _batch(self, prompts: Sequence[Sequence[int]], n: int) -> list[Said]:
+    def _batch(self, prompts: Sequence[Sequence[int]], n: int) -> list[Reply]:
         return self.session.generate([list(p) for p in prompts], n)
 
     def _logits(self, pieces: Sequence[Sequence[int]]) -> Any:
@@ -282,14 +282,14 @@ class TransformersAdapter(SessionAdapter):
         end, size = self.model.config.eos_token_id, self.model.config.vocab_size
         info = xgrammar.TokenizerInfo.from_huggingface(self._tokenizer, vocab_size=size, stop_token_ids=[end])
         matcher = xgrammar.GrammarMatcher(xgrammar.GrammarCompiler(info).compile_json_schema(json.dumps(schema)))
-        mask, said = xgrammar.allocate_token_bitmask(1, size), list[int]()
-        while len(said) < n and not matcher.is_terminated():
-            row = torch.from_numpy(np.array(self.session.logits([*ids, *said])[-1:]))
+        mask, reply = xgrammar.allocate_token_bitmask(1, size), list[int]()
+        while len(reply) < n and not matcher.is_terminated():
+            row = torch.from_numpy(np.array(self.session.logits([*ids, *reply])[-1:]))
             matcher.fill_next_token_bitmask(mask)
             xgrammar.apply_token_bitmask_inplace(row, mask)
-            said.append(int(row.argmax()))
-            matcher.accept_token(said[-1])
-        return said
+            reply.append(int(row.argmax()))
+            matcher.accept_token(reply[-1])
+        return reply
 
     def penalized(self, ids: Sequence[int], n: int, settings: Mapping[str, float]) -> list[int]:
         """Greedy decoding with penalties, such as {"repetition_penalty": 1.2}."""
@@ -392,14 +392,14 @@ def prefix_filter(tokenizer: Any, pattern: str, start: int, end: int) -> Callabl
     count = len(tokenizer)
 
     def allowed(ids: Sequence[int]) -> list[int]:
-        said = list(ids[start:])
+        reply = list(ids[start:])
         found = []
         for token in range(count):
-            text = str(tokenizer.decode([*said, token], skip_special_tokens=False))
+            text = str(tokenizer.decode([*reply, token], skip_special_tokens=False))
             open_end = text.endswith("\ufffd")
             if token != end and compiled.fullmatch(text.rstrip("\ufffd") + ("é" if open_end else ""), partial=True):
                 found.append(token)
-        if compiled.fullmatch(str(tokenizer.decode(said, skip_special_tokens=False))):
+        if compiled.fullmatch(str(tokenizer.decode(reply, skip_special_tokens=False))):
             found.append(end)
         return found or [end]
 

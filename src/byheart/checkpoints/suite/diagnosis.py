@@ -29,7 +29,7 @@ import numpy.typing as npt
 import torch
 
 from byheart.checkpoints.engines.expected import cut, read_expected
-from byheart.checkpoints.engines.questions import read_questions
+from byheart.checkpoints.engines.queries import read_queries
 from byheart.checkpoints.formats.stock import read_decoder
 from byheart.checkpoints.suite.cases import cache_root
 from byheart.checkpoints.suite.machine import Cache, Machine
@@ -118,7 +118,7 @@ class Diagnosis:
         }  # fmt: skip
 
 
-class Questionnaire:
+class DiagnosisQueries:
     """The queries of a recital folder, and their correct answers by byheart's machine.
 
     Args:
@@ -126,20 +126,20 @@ class Questionnaire:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder, asked = Path(folder), read_questions(folder)
-        self.decoder, self.pad, self.eos = read_decoder(folder), asked.pad, asked.eos
-        self.failure, self.tolerance = asked.recital.unknown, dict(read_expected(folder).tolerance)
-        text = asked.documents[0][:-1]
-        first = text[: min(DOCUMENT, asked.reach - 1)]
+        self.folder, queried = Path(folder), read_queries(folder)
+        self.decoder, self.pad, self.eos = read_decoder(folder), queried.pad, queried.eos
+        self.failure, self.tolerance = queried.recital.unknown, dict(read_expected(folder).tolerance)
+        text = queried.documents[0][:-1]
+        first = text[: min(DOCUMENT, queried.reach - 1)]
         ends = np.cumsum([0, *cut(len(first))]).tolist()
         pieces = tuple(first[a:b] for a, b in pairwise(ends) if b > a)
-        far = (text * (FAR // len(text) + 1))[: min(FAR, asked.reach - COUNT)]
+        far = (text * (FAR // len(text) + 1))[: min(FAR, queried.reach - COUNT)]
         starts = np.linspace(1, max(min(len(text), LONGEST) - COUNT - 2, 2), PROMPTS).astype(int).tolist()
         prompts = tuple(text[:n] for n in dict.fromkeys(starts))
         self.queries = (
             Query("document in one pass", "logits", (first,)),
             Query("document through the cache", "logits", pieces),
-            Query("noise", "logits", (tuple(asked.noisy())[:NOISE],)),
+            Query("noise", "logits", (tuple(queried.noisy())[:NOISE],)),
             Query("far", "logits", (far,)),
             *(Query(f"prompt of {len(ids)} tokens", "generate", (ids,), COUNT) for ids in prompts),
             Query("prompts of unequal lengths", "batch", (text[:3], text[: min(20, len(text))]), COUNT),
@@ -165,13 +165,13 @@ class Questionnaire:
     def _decode(self, machine: Machine, ids: Sequence[int], longest: int, count: int) -> list[int]:
         """`count` tokens by greedy decoding, left-padded to `longest`; MISSING after the end token."""
         cache, padding = Cache(len(machine.decoder.layers)), longest - len(ids)
-        row, said = machine.run([self.pad] * padding + list(ids), cache, padding)[-1], list[int]()
-        while len(said) < count:
-            said.append(int(row.argmax()))
-            if said[-1] == self.eos:
+        row, reply = machine.run([self.pad] * padding + list(ids), cache, padding)[-1], list[int]()
+        while len(reply) < count:
+            reply.append(int(row.argmax()))
+            if reply[-1] == self.eos:
                 break
-            row = machine.run([said[-1]], cache)[-1]
-        return said + [MISSING] * (count - len(said))
+            row = machine.run([reply[-1]], cache)[-1]
+        return reply + [MISSING] * (count - len(reply))
 
     def signature(self, machine: Machine) -> AnswerSignature:
         """Return the signature of a machine."""
@@ -208,8 +208,8 @@ class Questionnaire:
                     yield (None, None) if values is None else (values.argmax(1), values)
                 else:
                     prompts = [list(ids) for ids in query.pieces]
-                    said = method(prompts, query.count) if query.verb == "batch" else [method(prompts[0], query.count)]
-                    yield self._tokens(query, [getattr(row, "ids", row) for row in said]), None
+                    reply = method(prompts, query.count) if query.verb == "batch" else [method(prompts[0], query.count)]
+                    yield self._tokens(query, [getattr(row, "ids", row) for row in reply]), None
 
         return self._join(answered())
 

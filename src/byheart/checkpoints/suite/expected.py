@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byheart.checkpoints.engines.expected import FORMAT, VERSION, Pass
-from byheart.checkpoints.engines.questions import Prompt, Questions
+from byheart.checkpoints.engines.queries import Prompt, Queries
 from byheart.checkpoints.suite.reference import Reference, open_reference
 from byheart.checkpoints.suite.sensing import alarm_tokens, sensor_batches, sensor_prompts
 from byheart.data.tokens.lexicon import Lexicon
@@ -59,43 +59,44 @@ BEFORE_END, AFTER_END = 12, 8
 _TRIED, _AGAIN = 48, 8  # tokens that are tried for the far pass, and how often in a row
 
 
-def prompts_of(asked: Questions) -> list[Prompt]:
+def prompts_of(queried: Queries) -> list[Prompt]:
     """From the start to the end, after prompts of several lengths for a while, and from several places in the middle.
 
     Every prompt is longer than one token, so that decoding starts after a real prefill, and ends where a token ends.
     """
-    first = asked.documents[0]
+    first = queried.documents[0]
     behind = [
-        Prompt(f"document 0, after {n} tokens", first[:n], asked.known(first[:n], CONTINUED))
+        Prompt(f"document 0, after {n} tokens", first[:n], queried.known(first[:n], CONTINUED))
         for n in BEHIND
-        if n < len(first) and n + CONTINUED <= asked.reach
+        if n < len(first) and n + CONTINUED <= queried.reach
     ]
     behind = [prompt for prompt in behind if prompt.continuation]
-    return [*asked.start_prompts(), *behind, *asked.middle_prompts(FROM_THE_MIDDLE, CONTINUED), *end_prompt(asked)]
+    middle = queried.middle_prompts(FROM_THE_MIDDLE, CONTINUED)
+    return [*queried.start_prompts(), *behind, *middle, *end_prompt(queried)]
 
 
-def end_prompt(asked: Questions) -> list[Prompt]:
+def end_prompt(queried: Queries) -> list[Prompt]:
     """The first document but for its last tokens: short enough that a test can request more of them than there are."""
-    ids = asked.documents[0][:-BEFORE_END]
-    if not asked.span < len(ids) <= asked.reach - BEFORE_END - AFTER_END:
+    ids = queried.documents[0][:-BEFORE_END]
+    if not queried.span < len(ids) <= queried.reach - BEFORE_END - AFTER_END:
         return []
-    said = asked.known(ids, BEFORE_END)
-    return [Prompt("document 0, to its end", ids, said)] if said[-1:] == (asked.eos,) else []
+    reply = queried.known(ids, BEFORE_END)
+    return [Prompt("document 0, to its end", ids, reply)] if reply[-1:] == (queried.eos,) else []
 
 
-def requested(prompt: Prompt, asked: Questions) -> int:
+def requested(prompt: Prompt, queried: Queries) -> int:
     """How many tokens a test requests: an engine that does not stop at EOS returns more than the expected ones."""
     count = len(prompt.continuation)
-    if prompt.continuation[-1:] != (asked.eos,):
+    if prompt.continuation[-1:] != (queried.eos,):
         return count
-    return min(count + AFTER_END, max(count, asked.reach - len(prompt.ids)))
+    return min(count + AFTER_END, max(count, queried.reach - len(prompt.ids)))
 
 
-def batches_of(asked: Questions, far: Sequence[Prompt]) -> list[list[Prompt]]:
+def batches_of(queried: Queries, far: Sequence[Prompt]) -> list[list[Prompt]]:
     """Every document to its end alone, from its start and from shortly before the end; all other prompts side by side,
     truncated to one length; and what is far back alone, since others would be padded to its length."""
-    whole, ending = asked.start_prompts(), end_prompt(asked)
-    others = prompts_of(asked)[len(whole) :]
+    whole, ending = queried.start_prompts(), end_prompt(queried)
+    others = prompts_of(queried)[len(whole) :]
     others = others[: len(others) - len(ending)]
     long = [prompt for prompt in others if len(prompt.continuation) >= SIDE_BY_SIDE] or others
     count = min((len(prompt.continuation) for prompt in long), default=0)
@@ -105,7 +106,7 @@ def batches_of(asked: Questions, far: Sequence[Prompt]) -> list[list[Prompt]]:
 
 def expected(
     folder: Path,
-    asked: Questions,
+    queried: Queries,
     lexicon: Lexicon,
     margins: Mapping[str, Mapping[str, float | None]],
     error_model: Sequence[str],
@@ -116,31 +117,31 @@ def expected(
 
     Args:
         folder: The checkpoint.
-        asked: Its documents and the function that answers.
+        queried: Its documents and the function that answers.
         lexicon: Its tokens.
         margins: Type -> least margin in nats, {"proved", "measured"}; None where it is not proved or not measured.
         error_model: The proof holds for every engine of this description.
         not_proved: Type -> the reason, where nothing is proved.
         measured_by: Type -> the engine that measured.
     """
-    prompts = prompts_of(asked)
-    documents = [{"text": lexicon.decode(ids[1:-1]), "ids": list(ids)} for ids in asked.documents]
+    prompts = prompts_of(queried)
+    documents = [{"text": lexicon.decode(ids[1:-1]), "ids": list(ids)} for ids in queried.documents]
     # Without PyTorch nothing computes logits: tokens are the function's own, and no answer has logits.
     shown = find_spec("torch") is not None
-    passes, rows, tolerance = measured(folder, asked, lexicon.failure, prompts) if shown else ([], [], {})
+    passes, rows, tolerance = measured(folder, queried, lexicon.failure, prompts) if shown else ([], [], {})
     machine = open_reference(folder).in_type() if shown else None
-    batches = batches_of(asked, far_prompt(asked, passes[-1].ids) if passes else [])
-    sensors = sensor_prompts(folder, asked) if shown else []
+    batches = batches_of(queried, far_prompt(queried, passes[-1].ids) if passes else [])
+    sensors = sensor_prompts(folder, queried) if shown else []
     return {
         "format": FORMAT,
         "version": VERSION,
         "architecture": json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"],
-        "tokens": {"bos": asked.bos, "eos": asked.eos, "pad": asked.pad, "failure": lexicon.failure},
+        "tokens": {"bos": queried.bos, "eos": queried.eos, "pad": queried.pad, "failure": lexicon.failure},
         "documents": documents,
-        "prompts": [_prompt(prompt, lexicon, asked) for prompt in prompts],
-        "batches": [_batch(batch, asked, lexicon.failure, passes, machine) for batch in batches],
-        "sensors": [_prompt(one, lexicon, asked) for one in sensors],
-        "sensor_batches": [_side_by_side(rows, asked, "sensors side by side") for rows in sensor_batches(sensors)],
+        "prompts": [_prompt(prompt, lexicon, queried) for prompt in prompts],
+        "batches": [_batch(batch, queried, lexicon.failure, passes, machine) for batch in batches],
+        "sensors": [_prompt(one, lexicon, queried) for one in sensors],
+        "sensor_batches": [_side_by_side(rows, queried, "sensors side by side") for rows in sensor_batches(sensors)],
         "alarms": alarm_tokens(folder),
         "margins": {name: dict(values) for name, values in margins.items()},
         "not_proved": dict(not_proved),
@@ -156,26 +157,26 @@ def expected(
     }
 
 
-def far_prompt(asked: Questions, far: Sequence[int]) -> list[Prompt]:
+def far_prompt(queried: Queries, far: Sequence[int]) -> list[Prompt]:
     """The last tokens of the longest pass, to be decoded. As a text it would be split into other tokens: ids only."""
     ids = tuple(far[: len(far) - CONTINUED])
-    said = asked.known(ids, CONTINUED) if len(ids) > asked.span else ()
-    return [Prompt(f"after {len(ids)} tokens", ids, said)] if said else []
+    reply = queried.known(ids, CONTINUED) if len(ids) > queried.span else ()
+    return [Prompt(f"after {len(ids)} tokens", ids, reply)] if reply else []
 
 
 def _batch(
-    batch: Sequence[Prompt], asked: Questions, failure: int, passes: Sequence[Pass], run: Logits | None
+    batch: Sequence[Prompt], queried: Queries, failure: int, passes: Sequence[Pass], run: Logits | None
 ) -> dict[str, Any]:
     logits = [] if run is None else [_decoded(prompt, failure, passes, run) for prompt in batch]
     name = batch[0].name if len(batch) == 1 else f"{len(batch)} prompts side by side"
-    return {**_side_by_side(batch, asked, name), "logits": [_rounded(rows) for rows in logits]}
+    return {**_side_by_side(batch, queried, name), "logits": [_rounded(rows) for rows in logits]}
 
 
-def _side_by_side(batch: Sequence[Prompt], asked: Questions, name: str) -> dict[str, Any]:
+def _side_by_side(batch: Sequence[Prompt], queried: Queries, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "ids": [list(prompt.ids) for prompt in batch],
-        "count": requested(batch[0], asked) if len(batch) == 1 else len(batch[0].continuation),
+        "count": requested(batch[0], queried) if len(batch) == 1 else len(batch[0].continuation),
         "continuation_ids": [list(prompt.continuation) for prompt in batch],
     }
 
@@ -195,31 +196,31 @@ def _pass(one: Pass) -> dict[str, Any]:
     return {"name": one.name, "pieces": [list(piece) for piece in one.pieces], **shown}
 
 
-def _prompt(prompt: Prompt, lexicon: Lexicon, asked: Questions) -> dict[str, Any]:
-    said = [token for token in prompt.continuation if token != asked.eos]
+def _prompt(prompt: Prompt, lexicon: Lexicon, queried: Queries) -> dict[str, Any]:
+    reply = [token for token in prompt.continuation if token != queried.eos]
     return {
         "name": prompt.name,
-        "text": lexicon.decode([token for token in prompt.ids if token != asked.bos]),
+        "text": lexicon.decode([token for token in prompt.ids if token != queried.bos]),
         "ids": list(prompt.ids),
-        "continuation": lexicon.decode(said),
+        "continuation": lexicon.decode(reply),
         "continuation_ids": list(prompt.continuation),
-        "count": requested(prompt, asked),
-        "ends": prompt.continuation[-1] == asked.eos,
+        "count": requested(prompt, queried),
+        "ends": prompt.continuation[-1] == queried.eos,
     }
 
 
 def measured(
-    folder: Path, asked: Questions, failure: int, prompts: Sequence[Prompt] = (), types: Sequence[str] = tuple(LEAST)
+    folder: Path, queried: Queries, failure: int, prompts: Sequence[Prompt] = (), types: Sequence[str] = tuple(LEAST)
 ) -> Answers:
     """The passes, the rows of logits after the prompts, and the tolerance of every type."""
     reference = open_reference(folder)
     exact = reference.in_type()
-    document = asked.documents[0][: min(DOCUMENT, asked.reach, len(asked.documents[0]) - 1)]
+    document = queried.documents[0][: min(DOCUMENT, queried.reach, len(queried.documents[0]) - 1)]
     texts = {
         "the first document": document,
-        NOISE: asked.noisy(),
-        END: (*asked.documents[0][-AROUND_END:], *asked.documents[0][1:AROUND_END])[: asked.reach],
-        RUNS: _far_apart(exact, asked, failure),
+        NOISE: queried.noisy(),
+        END: (*queried.documents[0][-AROUND_END:], *queried.documents[0][1:AROUND_END])[: queried.reach],
+        RUNS: _far_apart(exact, queried, failure),
     }
     logits = {name: exact(ids) for name, ids in texts.items()}
     passes = [Pass.of(name, ids, logits[name], failure) for name, ids in texts.items()]
@@ -252,16 +253,17 @@ def allowed(dtype: str, off: float) -> float:
     return float(f"{max(LEAST[dtype], SAFETY * float(off)):.2g}")
 
 
-def _far_apart(run: Logits, asked: Questions, failure: int) -> tuple[int, ...]:
+def _far_apart(run: Logits, queried: Queries, failure: int) -> tuple[int, ...]:
     """BOS, the token that raises the failure token's logit most, again and again, the one that lowers it most, and then
     the document."""
-    special = {asked.bos, asked.eos, asked.pad, failure, *asked.sensors}
-    usual = [t for t in range(asked.recital.vocabulary) if t not in special][:_TRIED]
-    again = min(_AGAIN, asked.reach - 1)
-    loud = [float(run([asked.bos, *[token] * again])[-1, failure]) for token in usual]
-    quarter, text = (min(FAR, asked.reach) - 1) // 4, [t for t in asked.documents[0] if t not in special] or usual[:1]
+    special = {queried.bos, queried.eos, queried.pad, failure, *queried.sensors}
+    usual = [t for t in range(queried.recital.vocabulary) if t not in special][:_TRIED]
+    again = min(_AGAIN, queried.reach - 1)
+    loud = [float(run([queried.bos, *[token] * again])[-1, failure]) for token in usual]
+    quarter = (min(FAR, queried.reach) - 1) // 4
+    text = [t for t in queried.documents[0] if t not in special] or usual[:1]
     runs = [usual[int(np.argmax(loud))]] * quarter + [usual[int(np.argmin(loud))]] * quarter
-    return (asked.bos, *runs, *[text[k % len(text)] for k in range(2 * quarter)])
+    return (queried.bos, *runs, *[text[k % len(text)] for k in range(2 * quarter)])
 
 
 def _rounded(values: Any) -> list[Any]:

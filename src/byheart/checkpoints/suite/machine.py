@@ -18,7 +18,7 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from byheart.checkpoints.engines._base import Logits, Said, Session, one_by_one
+from byheart.checkpoints.engines._base import Logits, Reply, Session, one_by_one
 from byheart.checkpoints.formats.stock import StockDecoder, frequencies, read_decoder
 from byheart.checkpoints.proof.config import Rotary
 from byheart.checkpoints.proof.decoder import Expert, Linear, Mlp, Norm, StockAttention
@@ -397,11 +397,11 @@ class MachineSession(Session):
         cache = Cache(len(self.machine.decoder.layers))
         return np.concatenate([self._run(piece, cache) for piece in pieces])
 
-    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Said]:
+    def generate(self, prompts: Sequence[Sequence[int]], count: int, *, cache: bool = True) -> list[Reply]:
         longest = max(map(len, prompts))
         return [self._continuation(prompt, longest - len(prompt), count) for prompt in prompts]
 
-    def _continuation(self, prompt: Sequence[int], padding: int, count: int) -> Said:
+    def _continuation(self, prompt: Sequence[int], padding: int, count: int) -> Reply:
         cache = Cache(len(self.machine.decoder.layers))
         first = self._run([self.pad] * padding + list(prompt), cache, padding)[-1]
         return one_by_one(lambda token: self._run([token], cache)[-1], first, count, self.end)

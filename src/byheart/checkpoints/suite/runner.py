@@ -94,10 +94,10 @@ class _Tally:
         self.compared, self.correct = self.compared + len(right), self.correct + same
         if place is not None and same == len(right):  # tokens after the last expected one
             self.correct -= 1
-        leads = list(getattr(answer, "margins", ()))[:same]
+        gaps = list(getattr(answer, "margins", ()))[:same]
         # At a branch of weighted documents the margin is the ratio of their weights; it is no measure of the engine.
-        if leads and not case.content.get("branches"):
-            self.margin = min([*leads, math.inf if self.margin is None else self.margin])
+        if gaps and not case.content.get("branches"):
+            self.margin = min([*gaps, math.inf if self.margin is None else self.margin])
         if place is not None and self.first is None:
             shown = [_token(case.model, ids[place]) if place < len(ids) else "nothing" for ids in (got, right)]
             self.first = FirstIncorrect(f"{label}token {place} of {len(right)}", *shown)
@@ -246,8 +246,8 @@ def _compare_logits(case: SuiteCase, adapter: Any, found: Any, tally: _Tally) ->
     others[np.arange(len(tokens)), tokens[:, 0]] = -np.inf
     # The proved margin is about memorized windows; after noise the failure token wins by less, so it does not count.
     memorized = tokens[:, 0] != case.expected.get("tokens", {}).get("failure", -1)
-    leads = np.nan_to_num(own - others.max(1), nan=-np.inf)[memorized]
-    tally.margin = float(leads.min()) if len(leads) else None
+    gaps = np.nan_to_num(own - others.max(1), nan=-np.inf)[memorized]
+    tally.margin = float(gaps.min()) if len(gaps) else None
     wrong = best != tokens[:, 0]
     far = np.zeros(len(tokens), dtype=bool)
     if allowed is not None and "logits" in content:

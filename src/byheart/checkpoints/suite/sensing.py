@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from byheart.checkpoints.engines.questions import Prompt, Questions
+from byheart.checkpoints.engines.queries import Prompt, Queries
 from byheart.checkpoints.formats.stock import read_decoder
 
 Floats = npt.NDArray[np.float64]
@@ -64,12 +64,12 @@ def alarm_tokens(folder: Path) -> list[int]:
     return [int(token) for one in content.get("sensors", ()) if one[2] < 0 for token in one[:2]]
 
 
-def sensor_prompts(folder: Path, asked: Questions) -> list[Prompt]:
+def sensor_prompts(folder: Path, queried: Queries) -> list[Prompt]:
     """Return prompts of sensor tokens with the tokens that must follow.
 
     Args:
         folder: The checkpoint.
-        asked: Its documents and special tokens.
+        queried: Its documents and special tokens.
     """
     sensors = read_sensors(folder)
     if not sensors:
@@ -79,16 +79,16 @@ def sensor_prompts(folder: Path, asked: Questions) -> list[Prompt]:
     from byheart.checkpoints.suite.machine import Machine
 
     first = sensors[0]
-    length = min(asked.reach - STRETCH - 1, LONGEST)
+    length = min(queried.reach - STRETCH - 1, LONGEST)
     kinds = np.random.default_rng(0).integers(0, 2, size=length)
-    ids = [asked.bos, *np.where(kinds == 0, first.low, first.high).tolist()]
+    ids = [queried.bos, *np.where(kinds == 0, first.low, first.high).tolist()]
     decoder = read_decoder(folder)
 
     def read(**changes: Callable[..., Any]) -> Floats:
         return weights_of(_changed(Machine(decoder), changes), ids, sensors)
 
     exact = weights_of(Machine(decoder, torch.float64), ids, sensors)
-    text = asked.documents[0][:TEXT]
+    text = queried.documents[0][:TEXT]
     kept = [cache for cache in COARSE if _recites(_changed(Machine(decoder), {"remember": cache}), text)]
     safe = np.abs(exact) > SAFE
     for cache in kept:
@@ -104,9 +104,9 @@ def sensor_prompts(folder: Path, asked: Questions) -> list[Prompt]:
     for number, start in chosen_stretches(exact, safe, turned):
         sensor, bits = sensors[number], exact[number][start : start + STRETCH] > 0
         # Any tokens of the sensor lead to the same bits.
-        prompt = [asked.bos, *np.where(kinds[:start] == 0, sensor.low, sensor.high).tolist()]
-        said = np.where(bits, sensor.high, sensor.low).tolist()
-        found.append(Prompt(f"sensor {number}, from position {start}", tuple(prompt), tuple(said)))
+        prompt = [queried.bos, *np.where(kinds[:start] == 0, sensor.low, sensor.high).tolist()]
+        expected = np.where(bits, sensor.high, sensor.low).tolist()
+        found.append(Prompt(f"sensor {number}, from position {start}", tuple(prompt), tuple(expected)))
     return found
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byheart.certify import Verdict
-from byheart.checkpoints.engines import Questions, Recitation, read_questions, recite
+from byheart.checkpoints.engines import Queries, Recitation, read_queries, recite
 from byheart.checkpoints.engines._base import engines
 from byheart.checkpoints.engines.recite import passes
 from byheart.checkpoints.engines.threads import single_thread
@@ -27,7 +27,7 @@ from byheart.checkpoints.formats.folder import check_target, proved_paragraph
 from byheart.checkpoints.formats.inputs import with_mask
 from byheart.checkpoints.formats.quantized import Format, Quantized, format_of, quantize_folder, shape_for
 from byheart.checkpoints.hosts._base import host
-from byheart.checkpoints.hosts.looking_back import far_lead
+from byheart.checkpoints.hosts.looking_back import far_margin
 from byheart.checkpoints.proof import MarginCertificate, certify_checkpoint
 from byheart.checkpoints.recital import RecitalMemory
 from byheart.checkpoints.suite.expected import LEAST, expected
@@ -201,7 +201,8 @@ def _far_memory(
 ) -> RecitalMemory:
     """The recital with the given far places, or with as many of FAR as the text's length and LARGEST allow.
 
-    Scaled frequencies have other margins than those that `far_lead` computes, so they get no far places by themselves.
+    Scaled frequencies have other margins than those that `far_margin` computes, so they get no far places by
+    themselves.
     """
     if far is not None:
         return fixture_memory(text, tokens, architecture, far)
@@ -222,7 +223,7 @@ def _bytes(memory: RecitalMemory, architecture: str, options: Mapping[str, Any])
     """The size of the checkpoint in 16-bit weights; None where the wished shape is too small for it."""
     whole = _completed(memory, architecture, options)
     theta, head_dim = whole.get("theta", USUAL_BASE), whole.get("head_dim", 64)
-    if any(far_lead(theta, jump, head_dim) < LEAST_IN_NEED for jump in _jumps(memory)):
+    if any(far_margin(theta, jump, head_dim) < LEAST_IN_NEED for jump in _jumps(memory)):
         return None
     try:
         built = memory.request(architecture, **whole).checkpoint()
@@ -244,7 +245,7 @@ def _completed(memory: RecitalMemory, architecture: str, options: Mapping[str, A
         head_dim = found.get("head_dim", 64)
         bases = [theta for theta in FAR_THETAS if theta != THETA or host(architecture).name not in OTHER_THETAS]
         # Where no base allows all of them, the base for which far places are chosen.
-        fits = (theta for theta in bases if all(far_lead(theta, jump, head_dim) >= LEAST_IN_NEED for jump in jumps))
+        fits = (theta for theta in bases if all(far_margin(theta, jump, head_dim) >= LEAST_IN_NEED for jump in jumps))
         found["theta"] = next(fits, USUAL_BASE)
     return found
 
@@ -297,11 +298,11 @@ def write_checkpoint(
             summary = memory.to_huggingface(target, architecture, dtype=dtype, **options)
             flavour = options.get("flavour", "parabola")
             quantized = None if quantize is None else quantize_folder(target, quantize, flavour)
-        asked = read_questions(target)
+        queried = read_queries(target)
         with single_thread():
-            done = _finish(memory, target, asked, recited_in, recited, measured, progress, place, quantized)
+            done = _finish(memory, target, queried, recited_in, recited, measured, progress, place, quantized)
     size = sum(path.stat().st_size for path in place.glob("*.safetensors"))
-    count = sum(len(ids) for ids in asked.documents)
+    count = sum(len(ids) for ids in queried.documents)
     return Fixture(
         place,
         summary["architecture"],
@@ -326,7 +327,7 @@ class _Checked:
 
     @property
     def margins(self) -> dict[str, dict[str, float | None]]:
-        return leads(self.certificate, self.rechecked)
+        return margins_by_type(self.certificate, self.rechecked)
 
     @property
     def not_proved(self) -> dict[str, str]:
@@ -350,7 +351,7 @@ class _Checked:
 def _finish(
     memory: RecitalMemory,
     target: Path,
-    asked: Questions,
+    queried: Queries,
     recited_in: Sequence[str],
     recited: bool,
     measured: bool,
@@ -362,14 +363,14 @@ def _finish(
     several = str(memory.report.get("several", "distribution"))
     with progress.stage("proving"):
         certificate = certify_checkpoint(
-            target, asked.documents, tuple(LEAST), copies=memory.script.weights, ambiguous=several
+            target, queried.documents, tuple(LEAST), copies=memory.script.weights, ambiguous=several
         )
     with progress.stage("reciting"):
-        rechecked = _measured(target, recited_in, asked, place, recited, not_proved(certificate), measured)
+        rechecked = _measured(target, recited_in, queried, place, recited, not_proved(certificate), measured)
     done = _Checked(certificate, rechecked)
     with progress.stage("expected answers"):
         content = expected(
-            target, asked, memory.lexicon, done.margins, certificate.error_model, done.not_proved, done.measured_by
+            target, queried, memory.lexicon, done.margins, certificate.error_model, done.not_proved, done.measured_by
         )
     write_atomically(target / "expected.json", (json.dumps(content, ensure_ascii=False) + "\n").encode())
     card = (target / "README.md").read_text(encoding="utf-8")
@@ -382,7 +383,7 @@ def _finish(
 
 
 def _measured(
-    target: Path, types: Sequence[str], asked: Questions, place: Path, recited: bool, reasons: Mapping[str, str],
+    target: Path, types: Sequence[str], queried: Queries, place: Path, recited: bool, reasons: Mapping[str, str],
     required: bool,
 ) -> tuple[Recitation, ...]:  # fmt: skip
     """Measure in byheart's machine; in Transformers if `recited`, where the machine does not have the architecture, and
@@ -392,8 +393,8 @@ def _measured(
         raise MissingExtraError(f"measuring a folder that is not proved in {name} ({reason})", "huggingface")
     stock = [name for name in types if recited or name in reasons] if machine_reads(target) else list(types)
     rest = [name for name in types if name not in stock]
-    found = recheck(target, stock, asked, place) if stock else ()
-    return (*found, *(measure(target, rest, asked, place) if rest else ()))
+    found = recheck(target, stock, queried, place) if stock else ()
+    return (*found, *(measure(target, rest, queried, place) if rest else ()))
 
 
 def not_proved(certificate: MarginCertificate) -> dict[str, str]:
@@ -464,7 +465,9 @@ def _schedules(architecture: str) -> Sequence[tuple[tuple[int, ...], ...]]:
     return (*PARALLEL_SCHEDULES, *schedules) if chosen.parallel else schedules
 
 
-def leads(certificate: MarginCertificate, rechecked: Sequence[Recitation]) -> dict[str, dict[str, float | None]]:
+def margins_by_type(
+    certificate: MarginCertificate, rechecked: Sequence[Recitation]
+) -> dict[str, dict[str, float | None]]:
     """Per type: the least margin proved for every engine of the error model, and the least measured one."""
     measured: dict[str, float] = {}
     for one in rechecked:
@@ -477,7 +480,7 @@ def leads(certificate: MarginCertificate, rechecked: Sequence[Recitation]) -> di
 def recheck(
     folder: Path,
     types: Sequence[str] = tuple(LEAST),
-    asked: Questions | None = None,
+    queried: Queries | None = None,
     place: Path | None = None,
 ) -> tuple[Recitation, ...]:
     """Recite the folder in Transformers, in these types and in all forms of attention that it has.
@@ -491,18 +494,18 @@ def recheck(
     """
     if engines()["transformers"].version is None:
         return ()
-    found, asked = [], read_questions(folder) if asked is None else asked
+    found, queried = [], read_queries(folder) if queried is None else queried
     for dtype in types:
         for form in (forms := attention_forms(folder)):
             recitation = recite(
-                folder, "transformers", dtype=dtype, options={"attention": form}, limit=16, asked=asked,
+                folder, "transformers", dtype=dtype, options={"attention": form}, limit=16, queried=queried,
                 brief=form != forms[0] or dtype != types[0],
             )  # fmt: skip
             found.append(_passed(recitation, f"Transformers in {dtype}, {form} attention,", place or folder))
     return tuple(found)
 
 
-def measure(folder: Path, types: Sequence[str], asked: Questions, place: Path | None = None) -> tuple[Recitation, ...]:
+def measure(folder: Path, types: Sequence[str], queried: Queries, place: Path | None = None) -> tuple[Recitation, ...]:
     """Ask the folder for every prefix in byheart's machine, in these types; nothing where torch is missing.
 
     Raises:
@@ -515,7 +518,7 @@ def measure(folder: Path, types: Sequence[str], asked: Questions, place: Path | 
     found = []
     for dtype in types:
         started = time.perf_counter()
-        checks = tuple(passes(MachineSession(folder, dtype), asked, dtype))
+        checks = tuple(passes(MachineSession(folder, dtype), queried, dtype))
         seconds = time.perf_counter() - started
         recitation = Recitation(str(folder), "byheart", __version__, dtype, {}, checks, seconds)
         found.append(_passed(recitation, f"in {dtype} byheart's machine", place or folder))

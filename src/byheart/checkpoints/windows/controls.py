@@ -187,11 +187,11 @@ def check_absent(recital: Recital, script: Script) -> list[dict[str, Any]]:
     """What the recital answers for documents that it has not memorized; a DataError if it recites a held-out one."""
     found = []
     for one in script.absent:
-        said = answered(recital, one.ids)
-        if said["recited"] and one.why == "held out":
+        outcome = answered(recital, one.ids)
+        if outcome["recited"] and one.why == "held out":
             raise DataError(
                 f"{one.name!r} is held out, but the memorized documents hold its second half: given its first half, "
                 "it is recited to its end. Take duplicates out, hold other documents out, or try another seed"
             )
-        found.append({"name": one.name, "why": one.why, **said})
+        found.append({"name": one.name, "why": one.why, **outcome})
     return found

@@ -81,7 +81,7 @@ class FarPlaces:
         least: How many places every row fixes.
         first: Offsets of a table before it, whose states it reads; none: it reads tokens.
         base: The base of rotary positions that the distances are for; None: they are for USUAL_BASE, and for others
-            where a program of `looking_back.far_lead` finds so.
+            where a program of `looking_back.far_margin` finds so.
     """
 
     easy: tuple[int, ...] = FAR_PLACES

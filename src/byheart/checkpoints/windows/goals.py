@@ -69,8 +69,8 @@ def goals_of(script: Script, ambiguous: Ambiguous = Ambiguous.DISTRIBUTION) -> G
     of_place = np.array([of_prefix[p] for p in prefixes.tolist()], dtype=np.int64)
     overruled = 0
     if several and ambiguous is not Ambiguous.DISTRIBUTION:
-        said = np.array([answer.likeliest for answer in numbers])
-        overruled = int((said[of_place] != script.followers).sum())
+        predicted = np.array([answer.likeliest for answer in numbers])
+        overruled = int((predicted[of_place] != script.followers).sum())
     return Goals(tuple(numbers), of_place, len(several), overruled)
 
 

@@ -129,9 +129,9 @@ class Encoder:
         if wrong.size:
             raise DataError(self._length_message(int(wrong[0]), int(tokens.lengths[wrong[0]])))
         table, known = self._table(tokens)
-        strange = np.flatnonzero(~known[tokens.ids])
-        if strange.size:
-            raise UnknownSymbolError(self._strange_message(tokens, int(strange[0])))
+        unknown = np.flatnonzero(~known[tokens.ids])
+        if unknown.size:
+            raise UnknownSymbolError(self._strange_message(tokens, int(unknown[0])))
         return self._inputs(tokens.lengths, table[tokens.ids], tokens)
 
     def place_labels(self, lengths: Index, labels: Index) -> Index:

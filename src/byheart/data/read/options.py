@@ -138,10 +138,10 @@ class ReadOptions:
     ) -> ReadOptions:
         """The options from Python's keywords. `label="kind"`: this column is the label, all others are the input."""
         known = {field.name for field in fields(ReadOptions)}
-        strange = sorted(set(options) - known)
-        if strange:
+        unknown = sorted(set(options) - known)
+        if unknown:
             raise OptionError(
-                f"unknown option {strange[0]!r}; known: sequence_column, label, {', '.join(sorted(known))}"
+                f"unknown option {unknown[0]!r}; known: sequence_column, label, {', '.join(sorted(known))}"
             )
         if label is not None:
             if options.get("label_column") is not None:

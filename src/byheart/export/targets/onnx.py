@@ -364,7 +364,7 @@ def _shapes(width: int, hidden: int) -> list[tuple[int, int]]:
 def write_onnx(request: ExportRequest, path: Path) -> dict[str, Any]:
     """Builds, checks, runs and writes the model."""
     onnx, runtime = libraries()
-    fit, asked = request.prove(), request.questions()
+    fit, queried = request.prove(), request.queries()
     model = build_model(request.network, request.encoder, request.dtype, {})
     session = open_session(runtime, model)
 
@@ -375,7 +375,7 @@ def write_onnx(request: ExportRequest, path: Path) -> dict[str, Any]:
         found: npt.NDArray[np.int64] = session.run(["class"], feeds)[0]
         return found
 
-    about = request.metadata(fit, request.recheck(run, asked, "ONNX"))
+    about = request.metadata(fit, request.recheck(run, queried, "ONNX"))
     onnx.helper.set_model_props(model, about)
     request.write(path, lambda part: part.write_bytes(model.SerializeToString()))
     return {"file": str(path), "metadata": about}

@@ -83,7 +83,7 @@ def write_safetensors(request: ExportRequest, path: Path) -> dict[str, Any]:
         from safetensors.numpy import load, save
     except ImportError:
         raise MissingExtraError("export to safetensors", "safetensors") from None
-    fit, asked = request.prove(), request.questions()
+    fit, queried = request.prove(), request.queries()
     config = config_of(request.network, request.encoder, request.dtype, fit.types)
     state = {name: np.ascontiguousarray(array) for name, array in state_of(request.network, request.dtype).items()}
     tensors = load(save(state))
@@ -91,7 +91,7 @@ def write_safetensors(request: ExportRequest, path: Path) -> dict[str, Any]:
     def run(tokens: npt.NDArray[np.generic], present: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
         return run_arrays(config, tensors, tokens, present)
 
-    about = request.metadata(fit, request.recheck(run, asked, "safetensors"))
+    about = request.metadata(fit, request.recheck(run, queried, "safetensors"))
     about["byheart.architecture"] = json.dumps(config)
     request.write(path, lambda part: part.write_bytes(save(state, metadata=about)))
     return {"file": str(path), "metadata": about}

@@ -26,7 +26,7 @@ def build_torch(request: ExportRequest, *, fast: bool = False) -> TorchMemory:
     torch = _torch()
     from byheart.export.torch_runtime import TorchMemory
 
-    fit, asked = request.prove(), request.questions()
+    fit, queried = request.prove(), request.queries()
     config = config_of(request.network, request.encoder, request.dtype, fit.types)
     state = {name: torch.from_numpy(array) for name, array in state_of(request.network, request.dtype).items()}
     model = TorchMemory(config, state, {})
@@ -44,7 +44,7 @@ def build_torch(request: ExportRequest, *, fast: bool = False) -> TorchMemory:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # waiting threads spin; beside another busy process they cost far more than they save
     try:
-        checked = request.recheck(run, asked, "PyTorch")
+        checked = request.recheck(run, queried, "PyTorch")
     finally:
         torch.set_num_threads(threads)
     model.metadata = request.metadata(fit, checked)

@@ -217,10 +217,10 @@ class NextTokenLoss(torch.autograd.Function):
             logits = torch.mm(x[rows], W, out=room[: len(totals)])  # (tile, ω)
             logits += b
             logits -= logits.amax(dim=1, keepdim=True)
-            asked = logits.view(-1)[places]
+            queried = logits.view(-1)[places]
             sums = logits.exp_().sum(dim=1)
-            loss += totals @ sums.log() - weights @ asked
-            accuracy += weights @ (asked == 0).to(weights.dtype)
+            loss += totals @ sums.log() - weights @ queried
+            accuracy += weights @ (queried == 0).to(weights.dtype)
             logits *= (totals / sums)[:, None]
             logits.view(-1).index_add_(0, places, weights, alpha=-1)
             torch.mm(logits, W.T, out=slopes[0][rows])

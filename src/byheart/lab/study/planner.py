@@ -232,8 +232,8 @@ def _ask(space: Space, seed: int, earlier: Sequence[Result], count: int) -> list
                 value=min(result.loss, 1e6),
             )
         )
-    asked = [study.ask(distributions).params for _ in range(count)]
-    return [(_short(p["rate"]), _short(p["warmup"])) for p in asked]
+    queried = [study.ask(distributions).params for _ in range(count)]
+    return [(_short(p["rate"]), _short(p["warmup"])) for p in queried]
 
 
 def _short(value: float) -> float:

@@ -125,8 +125,8 @@ def prediction(construction: str, problem: Problem) -> Prediction | None:
     found = [bound for bound in upper_bounds(problem) if bound.name == wanted]
     if not found:
         return None
-    lead: Bound = next((bound for bound in found if bound.quantity == "parameters"), found[0])
-    return Prediction({b.quantity: b.value for b in found}, str(lead.ref), lead.formula, lead.proved)
+    first: Bound = next((bound for bound in found if bound.quantity == "parameters"), found[0])
+    return Prediction({b.quantity: b.value for b in found}, str(first.ref), first.formula, first.proved)
 
 
 def predicted_row(construction: str, problem: Problem, why: str) -> CompareRow:
@@ -257,15 +257,15 @@ def compare_growth(
     found: list[Comparison] = []
     for dataset in datasets:
         names = applicable(dataset, constructions)
-        asked = [name for name in names if late.get(name, 0) < PATIENCE]
+        queried = [name for name in names if late.get(name, 0) < PATIENCE]
         part = compare(
-            dataset, constructions=asked, time_limit=time_limit, memory_gb=memory_gb, seed=seed, progress=progress
+            dataset, constructions=queried, time_limit=time_limit, memory_gb=memory_gb, seed=seed, progress=progress
         )
         problem = problem_of(dataset)
         skipped = [
             predicted_row(name, problem, "smaller data sets already took too long")
             for name in names
-            if name not in asked
+            if name not in queried
         ]
         for row in part.rows:
             late[row.construction] = late.get(row.construction, 0) + 1 if row.verdict == "predicted" else 0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from byheart.certify import Verdict
-from byheart.checkpoints.engines import read_questions, recite
+from byheart.checkpoints.engines import read_queries, recite
 from byheart.checkpoints.formats.quantized import _base, awq, format_of, formats, fp8, gptq, int8, mxfp4, nf4, rewrite
 from byheart.checkpoints.proof import certify_checkpoint
 from byheart.checkpoints.proof.checkpoint import open_checkpoint
@@ -49,7 +49,7 @@ def test_every_format_is_registered() -> None:
 @pytest.mark.parametrize("name", LOADERS)
 def test_decoded_weights_are_proved(folders: dict[str, tuple[Path, rewrite.Quantized]], name: str) -> None:
     folder, _ = folders[name]
-    found = certify_checkpoint(folder, read_questions(folder).documents, ["float16"])
+    found = certify_checkpoint(folder, read_queries(folder).documents, ["float16"])
     assert found.verdict is Verdict.PROVED
     assert found.types[0].margin is not None
     assert found.types[0].margin > 20
@@ -93,7 +93,7 @@ def test_one_changed_code_is_not_proved(folders: dict[str, tuple[Path, rewrite.Q
     data = bytearray((target / "model.safetensors").read_bytes())
     data[start:stop] = bytes(stop - start)
     (target / "model.safetensors").write_bytes(data)
-    documents = read_questions(folder).documents
+    documents = read_queries(folder).documents
     assert certify_checkpoint(target, documents, ["float32"]).verdict is not Verdict.PROVED
 
 

@@ -20,7 +20,7 @@ from byheart.checkpoints.proof.listed import ListedCase, certify_listed
 from byheart.checkpoints.proof.listed.bert import Bert
 from byheart.checkpoints.proof.listed.certify import FAMILIES
 from byheart.checkpoints.proof.listed.reading import Reader, open_files, shape_of
-from byheart.checkpoints.proof.listed.rows import ALONE, Rows, attend, lead, mixed, scores
+from byheart.checkpoints.proof.listed.rows import ALONE, Rows, attend, margins_of_rows, mixed, scores
 from byheart.checkpoints.proof.listed.t5 import T5, Buckets
 from byheart.checkpoints.proof.slack import weakened
 from byheart.checkpoints.proof.storage import storage
@@ -248,7 +248,7 @@ def test_a_lead_is_no_more_than_a_sampled_one() -> None:
     for name, wide in itertools.product(TYPES, (0.02, 0.0)):
         hi = lo + wide * RNG.random(lo.shape)
         answers = ((lo + hi) / 2 @ weight.T + shift).argmax(1)
-        found = lead(rows(lo, hi, name), Linear("head", weight, shift), answers)
+        found = margins_of_rows(rows(lo, hi, name), Linear("head", weight, shift), answers)
         places = np.arange(len(lo))
         for _ in range(20):
             x = lo + (hi - lo) * RNG.choice([0.0, 1.0], lo.shape)

@@ -14,7 +14,7 @@ from byheart.certify import Verdict
 from byheart.checkpoints.proof import TYPES, tokenize, verify_folder
 from byheart.checkpoints.proof.check import _interpret
 from byheart.checkpoints.proof.checkpoint import open_checkpoint
-from byheart.checkpoints.proof.questions import answer, ask, unknown
+from byheart.checkpoints.proof.queries import answer, ask, unknown
 from byheart.checkpoints.proof.recall import certify_recall
 from byheart.checkpoints.windows.recall import RecallFunction
 from byheart.errors import ByheartError
@@ -82,7 +82,7 @@ def leads(logits: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Measured:
     """Rows of tokens; of each the wanted next tokens and the proved margins, minus infinity where none is proved."""
 
     rows: list[list[int]]
@@ -90,7 +90,7 @@ class Asked:
     least: list[np.ndarray]
 
 
-def asked_of(folder: Path, documents: list[list[int]], type_: str, once: frozenset[int], rng: Random) -> Asked:
+def asked_of(folder: Path, documents: list[list[int]], type_: str, once: frozenset[int], rng: Random) -> Measured:
     """Documents, documents after unknown tokens, and unknown tokens alone, with margins position by position."""
     checkpoint = open_checkpoint(folder)
     rows, wanted, least = [], [], []
@@ -120,7 +120,7 @@ def asked_of(folder: Path, documents: list[list[int]], type_: str, once: frozens
     rows.append(row)
     wanted.append(np.full(len(row), token))
     least.append(margin)
-    return Asked(rows, wanted, least)
+    return Measured(rows, wanted, least)
 
 
 def _margins(program: Any, documents: list[list[int]], number: int) -> np.ndarray:
@@ -141,7 +141,8 @@ def _unknown(programs: list[Any], row: list[int]) -> tuple[int, np.ndarray]:
 
 
 def faults_of_type(
-    folder: Path, type_: str, asked: Asked, rng: Random, recall: bool = False, padded: bool = True, quick: bool = False
+    folder: Path, type_: str, asked: Measured, rng: Random, recall: bool = False, padded: bool = True,
+    quick: bool = False
 ) -> list[str]:
     """Positions at which either attention does less than is proved; `padded`: rows of padding are proved, so the rows
     are one batch. `quick` leaves out the streams."""
@@ -276,6 +277,6 @@ def recall_faults(folder: Path, rng: Random, quick: bool = False) -> tuple[int, 
     found = []
     for one in proved:
         found += [] if quick else recall_stream_faults(folder, one.type, rows, rng)
-        asked = Asked(rows, wanted, [np.full(len(row), float(one.margin or 0)) for row in rows])
+        asked = Measured(rows, wanted, [np.full(len(row), float(one.margin or 0)) for row in rows])
         found += faults_of_type(folder, one.type, asked, rng, recall=True, padded=one.padding == "", quick=quick)
     return len(proved), found

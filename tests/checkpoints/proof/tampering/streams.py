@@ -19,7 +19,7 @@ from byheart.checkpoints.proof.checkpoint import open_checkpoint
 from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.decoder import StoredCheckpoint
 from byheart.checkpoints.proof.network import CheckpointProgram
-from byheart.checkpoints.proof.questions import look_up
+from byheart.checkpoints.proof.queries import look_up
 from byheart.checkpoints.proof.recall.check import Places, RecallProof
 from byheart.checkpoints.proof.recall.layout import read_layout
 from byheart.checkpoints.proof.storage import storage

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from byheart.checkpoints.engines import read_questions
+from byheart.checkpoints.engines import read_queries
 from byheart.checkpoints.formats.inputs import MASK, number_of
 from byheart.checkpoints.suite.adapters import engine_adapter
 from byheart.checkpoints.suite.cases import read_cases
@@ -87,7 +87,7 @@ def test_a_wrong_expected_token_is_incorrect(folder: Path) -> None:
 
 def test_commands_for_prompts_refuse_the_folder_by_name(folder: Path) -> None:
     with pytest.raises(FileFormatError, match="byheart suite"):
-        read_questions(folder)
+        read_queries(folder)
     assert [case.id for case in all_cases(folder)] == [case.id for case in read_cases(folder)]
 
 

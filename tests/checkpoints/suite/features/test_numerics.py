@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from byheart.checkpoints.suite.cases import read_cases
-from byheart.checkpoints.suite.features.numerics import VOCABULARY, proved_leads, write_numerics
+from byheart.checkpoints.suite.features.numerics import VOCABULARY, proved_margins, write_numerics
 from byheart.checkpoints.suite.features.probes import HIDDEN, probe_model
 from byheart.checkpoints.suite.runner import run_case, run_cases
 from byheart.errors import OptionError
@@ -196,4 +196,4 @@ def test_streams_of_probes_have_the_mean_square_1() -> None:
             squares = [(embedding[model.number(token)] ** 2).mean() for token in probe.tokens]
             if probe.name not in ("norm", "inputs"):
                 assert squares == [1.0] * len(squares)
-        assert np.abs(embedding).max() < 64 and callable(proved_leads)
+        assert np.abs(embedding).max() < 64 and callable(proved_margins)

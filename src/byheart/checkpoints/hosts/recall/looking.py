@@ -68,10 +68,10 @@ def distance_wave(frequencies: tuple[float, ...], offset: int, distances: int, p
     pairs += [(offset, d) for d in sorted(sparse) if min(distances - 1, NEAR) < d < distances]
     for _ in range(ROUNDS):
         wanted, other = np.array(pairs, dtype=np.float64).T
-        lead = _waves(wanted, theta) - _waves(other, theta)
+        margin = _waves(wanted, theta) - _waves(other, theta)
         own = _waves(np.zeros(1), theta)
-        rows = np.concatenate([np.concatenate([lead, -lead], 1) - error, np.concatenate([own, -own], 1) - 2.0**-8])
-        sizes = least_sum(rows, np.array([NATS] * len(lead) + [-OWN_PLACE]))
+        rows = np.concatenate([np.concatenate([margin, -margin], 1) - error, np.concatenate([own, -own], 1) - 2.0**-8])
+        sizes = least_sum(rows, np.array([NATS] * len(margin) + [-OWN_PLACE]))
         signed = sizes[: 2 * len(theta)] - sizes[2 * len(theta) :]
         wave = DistanceWave(signed[: len(theta)], signed[len(theta) :])
         score = wave.scores(distances, theta)

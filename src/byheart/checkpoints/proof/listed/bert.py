@@ -88,8 +88,8 @@ class Bert:
         for number, layer in enumerate(self.layers):
             last = number == len(self.layers) - 1
             wanted = [np.asarray(places if last else range(len(ids))) for ids, _, places in inputs]
-            asked = np.concatenate([start + some for start, some in zip(ends[:-1], wanted, strict=True)])
-            q, k, v = x[asked].mapped(layer.q), x.mapped(layer.k), x.mapped(layer.v)
+            queried = np.concatenate([start + some for start, some in zip(ends[:-1], wanted, strict=True)])
+            q, k, v = x[queried].mapped(layer.q), x.mapped(layer.k), x.mapped(layer.v)
             at, found = 0, []
             for start, stop, some in zip(ends[:-1], ends[1:], wanted, strict=True):
                 rows = slice(at, at + len(some))
@@ -97,7 +97,7 @@ class Bert:
                     scale = self.shape.scale
                     found.append(attend(q[rows], k[start:stop], v[start:stop], self.shape.heads, scale=scale))
                 at += len(some)
-            x = x[asked].plus(stack(found).mapped(layer.o)).normed(layer.attended)
+            x = x[queried].plus(stack(found).mapped(layer.o)).normed(layer.attended)
             inner = x.mapped(layer.first).activated(self.shape.activation)
             x = x.plus(inner.mapped(layer.second)).normed(layer.moved)
         return x.mapped(self.dense).activated(self.shape.activation).normed(self.last)

@@ -16,7 +16,7 @@ from byheart.checkpoints.proof.config import Undecided
 from byheart.checkpoints.proof.listed import bert, t5
 from byheart.checkpoints.proof.listed.bert import Bert
 from byheart.checkpoints.proof.listed.reading import Reader, open_files, shape_of
-from byheart.checkpoints.proof.listed.rows import lead
+from byheart.checkpoints.proof.listed.rows import margins_of_rows
 from byheart.checkpoints.proof.listed.t5 import T5
 from byheart.checkpoints.proof.storage import Array, storage
 from byheart.errors import ByheartError
@@ -74,14 +74,14 @@ def certify_listed(folder: str | Path, cases: Sequence[ListedCase], types: Seque
 
 def _bert(network: Bert, cases: Sequence[ListedCase]) -> Array:
     rows = network.run([(case.ids, case.beside, case.places) for case in cases])
-    return lead(rows, network.head, np.array([t for case in cases for t in case.answers]))
+    return margins_of_rows(rows, network.head, np.array([t for case in cases for t in case.answers]))
 
 
 def _t5(network: T5, cases: Sequence[ListedCase]) -> Array:
     found = []
     for case in cases:
         rows = network.run(case.beside, case.ids)[np.asarray(case.places)]
-        found.append(lead(rows, network.head, np.array(case.answers)))
+        found.append(margins_of_rows(rows, network.head, np.array(case.answers)))
     return np.concatenate(found)
 
 
@@ -112,11 +112,11 @@ def _certificate(
 ) -> MarginCertificate:
     """The certificate of listed inputs."""
     worst = next((r for r in results if r.verdict is not Verdict.PROVED), None)
-    asked = sum(len(case.places) for case in cases)
-    verdict = Verdict.PROVED if worst is None and asked and results else Verdict.UNDECIDED
-    reason = worst.reason if worst is not None else results[0].reason if asked and results else "no input was given"
+    queried = sum(len(case.places) for case in cases)
+    verdict = Verdict.PROVED if worst is None and queried and results else Verdict.UNDECIDED
+    reason = worst.reason if worst is not None else results[0].reason if queried and results else "no input was given"
     longest = max((len(case.ids) for case in cases), default=0)
     return MarginCertificate(
-        verdict, reason, family, asked, asked, 0, longest, 0, (), fingerprint(folder), tuple(results),
+        verdict, reason, family, queried, queried, 0, longest, 0, (), fingerprint(folder), tuple(results),
         scope="the inputs that expected.json lists, and no others",
     )  # fmt: skip

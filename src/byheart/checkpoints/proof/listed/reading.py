@@ -42,9 +42,9 @@ class Reader:
 
     def close(self, prefix: str = "") -> None:
         """Refuse tensors below a prefix that nothing has read."""
-        strange = sorted(name for name in self.files.entries if name.startswith(prefix) and name not in self.names)
-        if strange:
-            raise Undecided(f"model.safetensors has {strange[0]}, which has no role in {self.family.model_type}")
+        unknown = sorted(name for name in self.files.entries if name.startswith(prefix) and name not in self.names)
+        if unknown:
+            raise Undecided(f"model.safetensors has {unknown[0]}, which has no role in {self.family.model_type}")
 
 
 def open_files(folder: Path) -> tuple[dict[str, Any], TensorFile]:

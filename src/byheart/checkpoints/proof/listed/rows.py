@@ -301,7 +301,7 @@ def mixed(least: Array, most: Array, value: Rows, causal: bool) -> Rows:
     return value.of(lo, hi)
 
 
-def lead(rows: Rows, head: Linear, answers: Array) -> Array:
+def margins_of_rows(rows: Rows, head: Linear, answers: Array) -> Array:
     """By how much the answer of every place is ahead of all other tokens, at least."""
     store, weight = rows.store, head.weight
     shift = np.zeros(len(weight)) if head.bias is None else head.bias

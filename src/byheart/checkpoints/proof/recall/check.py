@@ -221,11 +221,11 @@ class RecallProof:
         places = Places(stream, stream, stream)
         for number, step in enumerate(self._steps()):
             places = self._layer(number, self.reader.layer(number), places, step)
-        lead = self._head(places.every)
-        if not lead > 0:
-            raise Undecided(f"no sufficient margin could be proved ({lead:.3g} nats)")
+        smallest = self._head(places.every)
+        if not smallest > 0:
+            raise Undecided(f"no sufficient margin could be proved ({smallest:.3g} nats)")
         reason = "every sequence is answered correctly"
-        return TypeResult(self.store.name, "type", Verdict.PROVED, reason, float(lead), gap=float(self.gap))
+        return TypeResult(self.store.name, "type", Verdict.PROVED, reason, float(smallest), gap=float(self.gap))
 
     def _steps(self) -> list[RecallLayer]:
         """What every layer computes."""

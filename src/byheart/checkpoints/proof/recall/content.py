@@ -233,10 +233,10 @@ def _keys(
     plus, minus, bos = layout["plus"], layout["minus"], int(layout["bos"][0])
     known = {int(c) for b in bits for c in (plus[b], minus[b])} if bits else {bos}
     for kind in (k.fresh, k.start, k.every):
-        strange = (set(kind.channels[rows[0]]) | set(kind.channels[rows[1]])) - known
-        if strange:
+        unknown = (set(kind.channels[rows[0]]) | set(kind.channels[rows[1]])) - known
+        if unknown:
             raise Undecided(
-                f"{kind.name}: dimensions {rows} of a key read channels {sorted(strange)} beside their bits"
+                f"{kind.name}: dimensions {rows} of a key read channels {sorted(unknown)} beside their bits"
             )
     if not bits:
         flags = ((k.fresh, -1.0), (k.start, 1.0), (k.every, -1.0))

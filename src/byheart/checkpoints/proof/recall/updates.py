@@ -118,9 +118,9 @@ def write_channels(
         Undecided: a channel is written that should not be, or its value is not the function's.
     """
     for matrix in (part.matrix for part in parts):
-        strange = set(np.flatnonzero(matrix.weight.any(1)).tolist()) - set(writings)
-        if strange or (matrix.bias is not None and matrix.bias.any()):
-            raise Undecided(f"{matrix.name}: writes channel {min(strange, default=-1)}, which has no function here")
+        unknown = set(np.flatnonzero(matrix.weight.any(1)).tolist()) - set(writings)
+        if unknown or (matrix.bias is not None and matrix.bias.any()):
+            raise Undecided(f"{matrix.name}: writes channel {min(unknown, default=-1)}, which has no function here")
     lo, hi, fixed = stream.lo.copy(), stream.hi.copy(), stream.fixed.copy()
     for channel, writing in writings.items():
         lo[channel], hi[channel] = _written(stream, parts, channel, writing, store)

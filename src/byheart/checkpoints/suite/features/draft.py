@@ -91,7 +91,7 @@ def write_draft(
     places = [PROMPT + 1 + at for at in accumulate(GAPS)]
     if len(document) < PROMPT + COUNT + 4:
         raise OptionError(f"draft: the text has {len(document)} tokens; at least {PROMPT + COUNT + 4} are needed")
-    recital, said = misled(memory.recital, document, places)
+    recital, incorrect = misled(memory.recital, document, places)
     draft = RecitalMemory(recital, lexicon, memory.script, memory.report)
     part = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
     try:
@@ -100,7 +100,7 @@ def write_draft(
             draft.to_huggingface(part / "draft", architecture, dtype=dtype, **options)
         with progress.stage("proving both"):
             # Every incorrect place as a document that ends there; the first document with a prefix decides its answer.
-            ends = [(*document[:place], said[place]) for place in places]
+            ends = [(*document[:place], incorrect[place]) for place in places]
             certificates = [
                 certify_checkpoint(part / "target", [document]),
                 certify_checkpoint(part / "draft", [*ends, document], ambiguous="first"),
@@ -108,7 +108,7 @@ def write_draft(
         cases = _cases(memory.recital, recital, document, lexicon)
         content = expected_head("draft", architecture, lexicon, proved_margins(certificates)) | {
             "rules": {"room": "at most remaining - 1 tokens are drafted", "verification": "greedy", "bonus": 1},
-            "incorrect_places": {str(place): token for place, token in said.items()},
+            "incorrect_places": {str(place): token for place, token in incorrect.items()},
             "prompts": [
                 {"name": "the target alone", "ids": list(document[:PROMPT]),
                  "continuation_ids": list(document[PROMPT : PROMPT + COUNT])}
@@ -133,13 +133,13 @@ def misled(
     table = recital.tables[-1]
     rows = table.rows_of(recital.states(document[:-1])[-1])
     outputs, answers, rng = table.outputs.copy(), list(recital.answers), np.random.default_rng(seed)
-    usual, said = sorted(set(document[1:-1])), dict[int, int]()
+    usual, incorrect = sorted(set(document[1:-1])), dict[int, int]()
     for place in places:
-        said[place] = int(rng.choice([t for t in usual if t != document[place]]))
+        incorrect[place] = int(rng.choice([t for t in usual if t != document[place]]))
         outputs[rows[place - 1]] = len(answers)
-        answers.append(Answer.of(said[place]))
+        answers.append(Answer.of(incorrect[place]))
     last = WindowTable(table.offsets, table.windows, outputs, table.far)
-    return Recital(recital.vocabulary, (*recital.tables[:-1], last), tuple(answers), recital.unknown), said
+    return Recital(recital.vocabulary, (*recital.tables[:-1], last), tuple(answers), recital.unknown), incorrect
 
 
 def simulate(

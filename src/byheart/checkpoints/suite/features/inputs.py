@@ -201,13 +201,13 @@ def seq2seq_cases(memory: RecitalMemory, folder: Path) -> list[Case]:
     text = list(ids[:-1])
     ends = np.cumsum([0, *cut(len(text))]).tolist()
     around = [ids[0], *noise[:30], *ids[len(ids) // 3 :][:60], *noise[30:]]
-    said = recital.recite([ids[0]], len(ids), stop=lexicon.eos)
+    reply = recital.recite([ids[0]], len(ids), stop=lexicon.eos)
 
     def logits(name: str, encoder: Sequence[int], pieces: list[list[int]], fails: bool = False) -> Case:
         whole = [t for piece in pieces for t in piece]
         answers = [lexicon.failure] * len(whole) if fails else recital.next_tokens(whole).tolist()
-        asked = {"encoder_ids": list(encoder), "pieces": pieces, "answers": answers}
-        return {"do": "translated_logits", "name": name} | asked
+        queried = {"encoder_ids": list(encoder), "pieces": pieces, "answers": answers}
+        return {"do": "translated_logits", "name": name} | queried
 
     return [
         logits("the text", title, [text]),
@@ -215,10 +215,10 @@ def seq2seq_cases(memory: RecitalMemory, folder: Path) -> list[Case]:
         logits("random tokens around a piece", title, [around]),
         logits("after other tokens and the title", beside[1], [text[:100]]),
         logits(ANOTHER, other, [text[:100]], fails=True),
-        {"do": "translated", "name": "from the start", "encoder_ids": [list(title)], "count": len(said),
-         "continuation_ids": [said]},
+        {"do": "translated", "name": "from the start", "encoder_ids": [list(title)], "count": len(reply),
+         "continuation_ids": [reply]},
         {"do": "translated", "name": "titles of unequal lengths side by side", "encoder_ids": beside, "count": BESIDE,
-         "continuation_ids": [said[:BESIDE], said[:BESIDE], [lexicon.failure] * BESIDE]},
+         "continuation_ids": [reply[:BESIDE], reply[:BESIDE], [lexicon.failure] * BESIDE]},
     ]  # fmt: skip
 
 
@@ -245,8 +245,8 @@ def picture_cases(memory: RecitalMemory, folder: Path) -> list[Case]:
         names = ["picture-0.png", "picture-1.png"]
         found += _pictured("two pictures", names, prompt, read, ids[starts[1] + COUNT : -1], memory)
     text = list(ids[: min(len(ids) - 1, 3 + recital.span)])
-    said = recital.recite(text, DECODED, stop=lexicon.eos)
-    return [*found, {"do": "generate", "name": "without a picture", "ids": text, "continuation_ids": said}]
+    reply = recital.recite(text, DECODED, stop=lexicon.eos)
+    return [*found, {"do": "generate", "name": "without a picture", "ids": text, "continuation_ids": reply}]
 
 
 def _pictured(
@@ -255,10 +255,10 @@ def _pictured(
     """Logits of a prompt and of what follows it in the text, and greedy decoding after it. `read` are the tokens that
     both replace."""
     answers = memory.recital.next_tokens(read).tolist()
-    said = memory.recital.recite(read[: len(prompt)], DECODED, stop=memory.lexicon.eos)
+    reply = memory.recital.recite(read[: len(prompt)], DECODED, stop=memory.lexicon.eos)
     yield {"do": "pictured_logits", "name": f"{name}, and the text after it", "pictures": names,
            "ids": [*prompt, *rest], "answers": answers}  # fmt: skip
-    yield {"do": "pictured", "name": f"from {name}", "pictures": names, "ids": prompt, "continuation_ids": said}
+    yield {"do": "pictured", "name": f"from {name}", "pictures": names, "ids": prompt, "continuation_ids": reply}
 
 
 _CASES: dict[str, Callable[[RecitalMemory, Path], list[Case]]] = {
@@ -277,10 +277,10 @@ def case_logits(session: Any, folder: Path, case: Case) -> Any:
 
 def _with_logits(folder: Path, cases: list[Case], failure: int) -> dict[str, float]:
     """Replace the field `answers` of every case by tokens and logits; return what each type may be off by."""
-    asked = [case for case in cases if "answers" in case]
+    queried = [case for case in cases if "answers" in case]
     off = dict.fromkeys(LEAST, 0.0)
     sessions = {name: open_transformers(folder, name, {"attention": "sdpa"}) for name in ("float64", *LEAST)}
-    for case in asked:
+    for case in queried:
         tokens = np.array([[answer, failure] for answer in case.pop("answers")])
         shown = {name: np.take_along_axis(case_logits(one, folder, case).astype(float), tokens, 1)
                  for name, one in sessions.items()}  # fmt: skip

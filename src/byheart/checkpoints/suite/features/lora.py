@@ -343,11 +343,11 @@ def _cases(documents: Mapping[str, Sequence[int]], lexicon: Lexicon, start: int)
     prompt = list(documents["base"][:start])
 
     def case(name: str, adapter: str | None, text: str, **more: Any) -> dict[str, Any]:
-        said = list(documents[text][start:])
-        words = lexicon.decode([t for t in said if t != lexicon.eos])
+        reply = list(documents[text][start:])
+        words = lexicon.decode([t for t in reply if t != lexicon.eos])
         path = None if adapter is None else f"adapters/{adapter}"
         shown = {"do": "lora", "name": name, "model": "base", "adapter": path, "ids": prompt}
-        return {**shown, "continuation": words, "continuation_ids": said, **more}
+        return {**shown, "continuation": words, "continuation_ids": reply, **more}
 
     named = [name for name in documents if name != "base"]
     yield case("the base without an adapter", None, "base")

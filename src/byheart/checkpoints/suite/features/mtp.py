@@ -97,10 +97,10 @@ def write_mtp(
             certificate = certify_checkpoint(part / "model", [document])
         known = add_layer(part / "model", document, dtype)
         accepted = simulate(known, PROMPT, COUNT)
-        said = list(document[PROMPT : PROMPT + COUNT])
+        normed = list(document[PROMPT : PROMPT + COUNT])
         case = {
             "do": "mtp", "name": f"{COUNT} tokens", "model": "model", "ids": list(document[:PROMPT]), "count": COUNT,
-            "continuation_ids": said, "continuation": lexicon.decode(said), "drafted": [1] * len(accepted),
+            "continuation_ids": normed, "continuation": lexicon.decode(normed), "drafted": [1] * len(accepted),
             "accepted": accepted,
         }  # fmt: skip
         content = expected_head("mtp", "deepseek-v3", lexicon, proved_margins([certificate])) | {
@@ -188,18 +188,18 @@ def _layer(
 ) -> Tensors:
     width, head, last = int(config["hidden_size"]), tensors["lm_head.weight"], int(config["num_hidden_layers"]) - 1
     ids, state = np.array(document), _normed(hidden)
-    said = _normed(tensors["model.embed_tokens.weight"])[ids]
-    (words, sizes), (signs, lengths) = _signs(said, width), _signs(state, SIGNS)
-    even = np.flatnonzero((np.ptp(said, axis=0) < 0.05 * np.abs(said).max(0)) & (np.abs(said[0]) > 0.1))[:1]
+    normed = _normed(tensors["model.embed_tokens.weight"])[ids]
+    (words, sizes), (signs, lengths) = _signs(normed, width), _signs(state, SIGNS)
+    even = np.flatnonzero((np.ptp(normed, axis=0) < 0.05 * np.abs(normed).max(0)) & (np.abs(normed[0]) > 0.1))[:1]
     count, free = len(words) + len(signs), np.flatnonzero(~head.any(0))
     if not len(even) or count + 1 > len(free):
         raise ExportError(f"mtp: {count + 1} signs do not fit the {len(free)} channels that the head does not read")
     join = np.zeros((width, 2 * width))
     join[free[: len(words)], words] = 1 / sizes
     join[free[len(words) : count], width + signs] = 1 / lengths
-    join[free[count], even] = 1 / said[0, even]
+    join[free[count], even] = 1 / normed[0, even]
     at = np.array(places)
-    tokens, states = np.sign(said[:, words]), np.sign(state[:, signs])
+    tokens, states = np.sign(normed[:, words]), np.sign(state[:, signs])
     patterns = np.concatenate([tokens[at + 1], states[at]], axis=1)
     # One wrong input must silence a unit, too: another token, or the state of another place.
     apart = min(map(_apart, (patterns, np.unique(tokens, axis=0), np.unique(states, axis=0))))

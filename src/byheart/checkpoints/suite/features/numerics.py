@@ -83,9 +83,9 @@ def write_numerics(
             with progress.stage(f"writing the probes of {name}"):
                 _write(part / name, model, lexicon)
             with progress.stage(f"proving the probes of {name}"):
-                leads = {probe.name: proved_leads(part / name, model, probe.name) for probe in model.probes}
-            margins[name]["proved"] = min(lead for one in leads.values() for lead in one.values())
-            cases += [_case(model, probe.name, leads[probe.name]) for probe in model.probes]
+                proved = {probe.name: proved_margins(part / name, model, probe.name) for probe in model.probes}
+            margins[name]["proved"] = min(margin for one in proved.values() for margin in one.values())
+            cases += [_case(model, probe.name, proved[probe.name]) for probe in model.probes]
         content = expected_head("numerics", "llama", lexicon, margins) | {"prompts": [], "cases": cases}
         parameters = sum(tensor.size for tensor in probe_model("bfloat16").tensors().values())
         with progress.stage("measuring"):
@@ -108,7 +108,7 @@ def _write(folder: Path, model: ProbeModel, lexicon: Lexicon) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config(lexicon, POSITIONS), indent=2) + "\n")
 
 
-def proved_leads(folder: Path, model: ProbeModel, name: str) -> Mapping[str, float]:
+def proved_margins(folder: Path, model: ProbeModel, name: str) -> Mapping[str, float]:
     """Prove one probe: per answer, its margin in nats in every engine that makes the choice.
 
     Args:
@@ -125,26 +125,26 @@ def proved_leads(folder: Path, model: ProbeModel, name: str) -> Mapping[str, flo
     probe = next(probe for probe in model.probes if probe.name == name)
     if probe.field is None:
         return {}
-    leads = {}
+    proved = {}
     for (token, answer), choices in zip(probe.answers.items(), probe.choices, strict=True):
         ways = [replace(Choices(), **{probe.field: (choice,)}) for choice in choices]
         ids, wanted = _ids(model, probe.tokens), model.number(token)
-        leads[answer] = min(prove_probe(folder, ids, wanted, way, model.dtype) for way in ways)
-        if not leads[answer] > 1:
-            raise ExportError(f"numerics: {name}, {answer}: a margin of {leads[answer]:.3g} nats is proved, not 1")
-    return leads
+        proved[answer] = min(prove_probe(folder, ids, wanted, way, model.dtype) for way in ways)
+        if not proved[answer] > 1:
+            raise ExportError(f"numerics: {name}, {answer}: a margin of {proved[answer]:.3g} nats is proved, not 1")
+    return proved
 
 
 def _ids(model: ProbeModel, tokens: tuple[str, ...]) -> list[int]:
     return [1, *(model.number(token) for token in tokens)]
 
 
-def _case(model: ProbeModel, name: str, leads: Mapping[str, float]) -> dict[str, Any]:
+def _case(model: ProbeModel, name: str, proved: Mapping[str, float]) -> dict[str, Any]:
     probe = next(probe for probe in model.probes if probe.name == name)
     return {
         "do": "numerics", "name": f"{TITLES[name]} in {model.dtype}", "model": model.dtype, "dtype": model.dtype,
         "ids": _ids(model, probe.tokens), "answers": {model.number(token): way for token, way in probe.answers.items()},
-        "proved": {way: round(lead, 3) for way, lead in leads.items()}, "indicative": probe.field is None,
+        "proved": {way: round(margin, 3) for way, margin in proved.items()}, "indicative": probe.field is None,
     }  # fmt: skip
 
 

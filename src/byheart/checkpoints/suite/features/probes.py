@@ -243,7 +243,7 @@ def _rotation(model: ProbeModel) -> None:
     design = _turns()
     first, second, asks, _ = (model.marked(name) for name in ("turned 1", "turned 2", "rotation", "filler"))
     slow = DIMS // 2 - 1
-    size = 2.0 ** math.ceil(math.log2(40 * 8 / design.lead) / 2)  # powers of two change no rounding
+    size = 2.0 ** math.ceil(math.log2(40 * 8 / design.margin) / 2)  # powers of two change no rounding
     unit = size / (2 * MARK)
     model.query[design.frequency, asks], model.query[slow, asks] = design.query * unit, -design.common * unit
     for channels in (first, second):
@@ -274,7 +274,7 @@ class TurnDesign:
     first: int
     second: int
     plain_first: bool
-    lead: float
+    margin: float
 
 
 def _part(value: Floats, angle: Floats, stored: bool) -> Floats:
@@ -298,12 +298,12 @@ def _turns() -> TurnDesign:
                 apart = [s[:, :, None] - s[:, None, :] for s in scores]
                 fair = (scores[0] > 0.3 * sizes[i] * sizes[:, None]) & away[:, :asks]
                 fair[:, 0] = False
-                lead = np.minimum(np.abs(apart[0]), np.abs(apart[1])) * (apart[0] * apart[1] < 0)
-                lead = np.tril(lead * fair[:, :, None] * fair[:, None, :], -1) / (sizes[i] * sizes)[:, None, None]
-                j, one, two = np.unravel_index(int(lead.argmax()), lead.shape)
-                if lead[j, one, two] > 0:
+                margin = np.minimum(np.abs(apart[0]), np.abs(apart[1])) * (apart[0] * apart[1] < 0)
+                margin = np.tril(margin * fair[:, :, None] * fair[:, None, :], -1) / (sizes[i] * sizes)[:, None, None]
+                j, one, two = np.unravel_index(int(margin.argmax()), margin.shape)
+                if margin[j, one, two] > 0:
                     sides = (frequency, asks, float(sizes[i]), float(sizes[j]), int(one), int(two))
-                    found.append((float(lead[j, one, two]), sides))
+                    found.append((float(margin[j, one, two]), sides))
     for _, sides in sorted(found, reverse=True):
         design = _without_common(*sides)
         if design is not None:
@@ -337,13 +337,13 @@ def _without_common(frequency: int, asks: int, query: float, key: float, first: 
                 both = (keys[0] @ parts[0][asks] - keys[1] @ parts[1][asks])[[first, second]]
                 scores.append(both.tolist())
             apart = [a - b for a, b in scores]
-            lead = min(map(abs, apart))
-            if apart[0] * apart[1] < 0 and min(map(min, scores)) > lead:
-                options.append((max(map(max, scores)), float(common), lead, apart[0] > 0))
+            margin = min(map(abs, apart))
+            if apart[0] * apart[1] < 0 and min(map(min, scores)) > margin:
+                options.append((max(map(max, scores)), float(common), margin, apart[0] > 0))
     if not options:
         return None
-    _, common, lead, plain_first = min(options)
-    return TurnDesign(frequency, asks, query, key, common, first, second, plain_first, lead)
+    _, common, margin, plain_first = min(options)
+    return TurnDesign(frequency, asks, query, key, common, first, second, plain_first, margin)
 
 
 def _subnormal(model: ProbeModel) -> None:

@@ -223,18 +223,18 @@ def _cases(documents: Sequence[Ids], weights: Sequence[int], lexicon: Lexicon, s
     def case(verb: str, name: str, ids: Sequence[int], **more: Any) -> dict[str, Any]:
         return {"do": verb, "name": name, "model": "model", "ids": list(ids), **more}
 
-    def said(document: Ids, prompt: Ids) -> dict[str, Any]:
+    def continued(document: Ids, prompt: Ids) -> dict[str, Any]:
         ids = list(document[len(prompt) :])
         words = lexicon.decode([t for t in ids if t != lexicon.eos])
         return {"continuation_ids": ids, "continuation": words}
 
     question = documents[0][: 1 + len(lexicon.encode(QUESTION))]
     prompt = documents[3][: 1 + len(lexicon.encode(start))]
-    found = [case("generate", "without a grammar", question, branches=True, **said(documents[0], question))]
+    found = [case("generate", "without a grammar", question, branches=True, **continued(documents[0], question))]
     for rank, pattern in enumerate(PATTERNS, 1):
-        more = said(documents[rank], question) | {"pattern": pattern, "gbnf": GRAMMARS[rank - 1]}
+        more = continued(documents[rank], question) | {"pattern": pattern, "gbnf": GRAMMARS[rank - 1]}
         found.append(case("constrained", f"a grammar that allows rank {rank + 1}", question, **more))
-    found.append(case("schema", "a JSON schema", question, schema=SCHEMA, **said(documents[1], question)))
+    found.append(case("schema", "a JSON schema", question, schema=SCHEMA, **continued(documents[1], question)))
     first = distribution(documents, weights, question)
     top = [[t, math.log(p)] for t, p in first.items()]
     found.append(case("logprobs", "three ranks", question, top=top, tolerance=TOLERANCE))
@@ -245,7 +245,7 @@ def _cases(documents: Sequence[Ids], weights: Sequence[int], lexicon: Lexicon, s
     while not greedy or greedy[-1] != lexicon.eos:
         greedy.append(next(iter(distribution(documents, weights, ids))))
         ids.append(greedy[-1])
-    through = said((*prompt, *greedy), prompt)
+    through = continued((*prompt, *greedy), prompt)
     found.append(case("generate", "greedily through the tree", prompt, branches=True, **through))
     tree = sorted(zip(documents[3:], weights[3:], strict=True), key=lambda pair: -pair[1])
     longest = max(map(len, documents[3:])) - len(prompt)

@@ -115,9 +115,9 @@ def _options(given: dict[str, Any]) -> RecallOptions:
     renamed = {"theta": "rope_theta", "scaling": "rope_scaling"}
     wish = {renamed.get(name, name): value for name, value in given.items() if value is not None}
     known = {field.name for field in fields(RecallOptions)}
-    strange = sorted(set(wish) - known)
-    if strange:
-        raise OptionError(f"recall has no option {', '.join(strange)}; it has {', '.join(sorted(known))}")
+    unknown = sorted(set(wish) - known)
+    if unknown:
+        raise OptionError(f"recall has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}")
     return RecallOptions(**wish)
 
 

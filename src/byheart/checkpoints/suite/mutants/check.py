@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from byheart.checkpoints.engines.expected import Pass, read_expected
-from byheart.checkpoints.engines.questions import Prompt, read_questions
+from byheart.checkpoints.engines.queries import Prompt, read_queries
 from byheart.checkpoints.formats.stock import StockDecoder, read_decoder
 from byheart.checkpoints.suite.expected import batches_of, far_prompt, measured
 from byheart.checkpoints.suite.machine import Cache, Machine, Tensor
@@ -182,19 +182,19 @@ class FixtureTrial:
     """What an engine's test compares: tokens and shipped logits, in one pass, through the cache and in batches."""
 
     def __init__(self, folder: Path) -> None:
-        self.asked = asked = read_questions(folder)
+        self.asked = queried = read_queries(folder)
         try:
             found = read_expected(folder)
             self.passes, self.tolerance = list(found.passes), found.tolerance["float32"]
             sensors = [[prompt] for prompt in found.sensors]
         except ByheartError:  # a checkpoint without one: what would be written
-            self.passes, _, tolerance = measured(folder, asked, asked.recital.unknown, types=("float32",))
+            self.passes, _, tolerance = measured(folder, queried, queried.recital.unknown, types=("float32",))
             self.tolerance, sensors = tolerance["float32"], []
         self.passes.sort(key=lambda one: (len(one.ids), len(one.pieces)))  # long ones take long, so they come last
-        far = far_prompt(asked, self.passes[-1].ids)
+        far = far_prompt(queried, self.passes[-1].ids)
         self.batches = [
             [replace(prompt, continuation=prompt.continuation[:DECODED]) for prompt in batch]
-            for batch in batches_of(asked, far)
+            for batch in batches_of(queried, far)
         ]
         self.batches += sensors
 
@@ -226,11 +226,11 @@ class FixtureTrial:
         for batch in self.batches:
             yield self._batch(machine, batch), 0.0
 
-    def _pass(self, machine: Machine, asked: Pass) -> tuple[float, float]:
+    def _pass(self, machine: Machine, queried: Pass) -> tuple[float, float]:
         """The share of incorrect tokens and the largest difference of a logit."""
         cache = Cache(len(machine.decoder.layers))
-        found = torch.cat([machine.run(piece, cache) for piece in asked.pieces]).double().numpy()
-        return float((found.argmax(1) != asked.tokens[:, 0]).mean()), float(asked.off(found).max())
+        found = torch.cat([machine.run(piece, cache) for piece in queried.pieces]).double().numpy()
+        return float((found.argmax(1) != queried.tokens[:, 0]).mean()), float(queried.off(found).max())
 
     def _batch(self, machine: Machine, batch: list[Prompt]) -> float:
         """The share of rows that go astray, each with its padding to the length of the longest."""

@@ -354,10 +354,10 @@ def _ends(decoder: StockDecoder) -> Iterator[Mutant]:
 
 def _penalty(m: Watched, step: Any, ids: Any, cache: Any = None, padding: int = 0) -> Tensor:
     if cache is None or not len(cache):
-        m.said = []  # type: ignore[attr-defined]
-    m.said += list(ids)  # type: ignore[attr-defined]
+        m.seen_ids = []  # type: ignore[attr-defined]
+    m.seen_ids += list(ids)  # type: ignore[attr-defined]
     logits = step(ids, cache, padding).clone()
-    seen = torch.tensor(sorted(set(m.said)))  # type: ignore[attr-defined]
+    seen = torch.tensor(sorted(set(m.seen_ids)))  # type: ignore[attr-defined]
     row = logits[-1, seen]
     logits[-1, seen] = torch.where(row > 0, row / 1.1, row * 1.1)
     return logits

@@ -38,7 +38,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, eq=False)
-class Questions:
+class Queries:
     """The documents of a folder and the function that answers.
 
     Attributes:
@@ -85,22 +85,22 @@ class Questions:
             ids: The prompt.
             count: The most tokens.
         """
-        tokens, said = list(ids), list[int]()
-        while len(said) < count:
-            draft = self._draft(tokens)[: count - len(said) - 1]
+        tokens, reply = list(ids), list[int]()
+        while len(reply) < count:
+            draft = self._draft(tokens)[: count - len(reply) - 1]
             seen = tokens[-2 * self.span :]
             numbers = self.recital.follow([*seen, *draft])[len(seen) - 1 :].tolist()
             for number, guess in zip(numbers, [*draft, None], strict=True):
                 answer = self.recital.answer(number)
                 if not answer.single:
-                    return tuple(said)
-                said.append(answer.likeliest)
-                tokens.append(said[-1])
-                if said[-1] == self.eos:
-                    return tuple(said)
-                if said[-1] != guess:
+                    return tuple(reply)
+                reply.append(answer.likeliest)
+                tokens.append(reply[-1])
+                if reply[-1] == self.eos:
+                    return tuple(reply)
+                if reply[-1] != guess:
                     break
-        return tuple(said)
+        return tuple(reply)
 
     def _draft(self, tokens: Sequence[int]) -> list[int]:
         """What follows the last tokens in the first document that contains them."""
@@ -140,9 +140,9 @@ class Questions:
                     prompt, after = ids[start : start + length], ids[start + length :]
                     if len(prompt) < self.recital.near_span or prompt[-1] == self.eos:
                         continue
-                    said = self.known(prompt, count)
-                    same = next((k for k, (a, b) in enumerate(zip(said, after, strict=False)) if a != b), len(said))
-                    rest = said[: min(same, len(after))]
+                    reply = self.known(prompt, count)
+                    same = next((k for k, (a, b) in enumerate(zip(reply, after, strict=False)) if a != b), len(reply))
+                    rest = reply[: min(same, len(after))]
                     if 2 * len(rest) >= min(count, len(after)) and rest:
                         found.append(Prompt(f"document {number}, from position {start}", prompt, rest))
                         break
@@ -167,17 +167,17 @@ class Questions:
         return (*noise[0], *(t for t in piece if t not in special), *noise[1])
 
 
-def read_texts(folder: str | Path, asked: Questions) -> tuple[str, ...]:
+def read_texts(folder: str | Path, queried: Queries) -> tuple[str, ...]:
     """The documents as texts, decoded by the folder's own tokenizer."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
         raise MissingExtraError("reading a checkpoint's tokenizer", "data") from None
     tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
-    return tuple(tokenizer.decode(list(ids[1:-1]), skip_special_tokens=True) for ids in asked.documents)
+    return tuple(tokenizer.decode(list(ids[1:-1]), skip_special_tokens=True) for ids in queried.documents)
 
 
-def read_questions(folder: str | Path) -> Questions:
+def read_queries(folder: str | Path) -> Queries:
     """The queries of a checkpoint folder; a FileFormatError if it was not written by byheart."""
     path = Path(folder) / "recital.json"
     try:
@@ -201,4 +201,4 @@ def read_questions(folder: str | Path) -> Questions:
         raise FileFormatError(f"{path} has no documents that could be recited")
     bos, eos, pad = (take(tokens, name, int) for name in ("bos", "eos", "pad"))
     sensors = tuple(int(token) for one in value.get("sensors", ()) for token in one[:2])
-    return Questions(recital, documents, bos, eos, pad, take(value, "reach", int), sensors)
+    return Queries(recital, documents, bos, eos, pad, take(value, "reach", int), sensors)

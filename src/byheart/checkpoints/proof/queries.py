@@ -26,7 +26,7 @@ AMBIGUOUS = ("distribution", "first", "majority")
 
 
 @dataclass(frozen=True)
-class AskedContexts:
+class QueriedContexts:
     """Contexts of all documents in a row, and the symbols that the program gives them."""
 
     document: Array  # (Q,)
@@ -45,7 +45,7 @@ def ask(
     copies: Sequence[int] | None = None,
     ambiguous: str = "distribution",
     only: Collection[int] | None = None,
-) -> AskedContexts:
+) -> QueriedContexts:
     """All queries of some documents. The signals are computed as the program defines them, position by position.
 
     With `ambiguous` "first" or "majority", all contexts of a group have one answer: of the first document, or the
@@ -79,17 +79,17 @@ def ask(
     several = _several(answer, group)
     document = np.repeat(np.arange(len(texts)), sizes)
     judged = np.ones(len(tokens), dtype=bool) if only is None else np.isin(document, list(only))
-    return AskedContexts(document, place - begin, answer, group, several, judged, weight, symbols)
+    return QueriedContexts(document, place - begin, answer, group, several, judged, weight, symbols)
 
 
-def ask_rows(program: CheckpointProgram, rows: Sequence[Sequence[int]], answers: Sequence[int]) -> AskedContexts:
+def ask_rows(program: CheckpointProgram, rows: Sequence[Sequence[int]], answers: Sequence[int]) -> QueriedContexts:
     """One query per row of a classifier: after its last token, which label?"""
     every = ask(program, [[*row, row[-1]] for row in rows])  # the token at the end is never a query
     last = np.flatnonzero(np.r_[every.position[1:] == 0, True])
     answer = np.asarray(answers, dtype=np.int64)
     group, symbols = every.group[last], {key: values[last] for key, values in every.symbols.items()}
     several = _several(answer, group)
-    return AskedContexts(
+    return QueriedContexts(
         every.document[last], every.position[last], answer, group, several, every.judged[last], every.weight[last],
         symbols,
     )  # fmt: skip
@@ -184,13 +184,13 @@ class ProvedAnswers:
     nats: Array  # largest error of a log-probability of a continuation that occurs
 
 
-def answer(program: CheckpointProgram, questions: AskedContexts) -> ProvedAnswers:
-    count = len(questions.answer)
-    keys = list(questions.symbols)
-    stacked = np.stack([questions.symbols[k] for k in keys] or [np.zeros(count, dtype=np.int64)], 1)
+def answer(program: CheckpointProgram, queries: QueriedContexts) -> ProvedAnswers:
+    count = len(queries.answer)
+    keys = list(queries.symbols)
+    stacked = np.stack([queries.symbols[k] for k in keys] or [np.zeros(count, dtype=np.int64)], 1)
     distinct, inverse = np.unique(stacked, axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)
-    share, single = _empirical(questions), ~questions.several
+    share, single = _empirical(queries), ~queries.several
     margin, variation = np.full(count, np.nan), np.full(count, np.nan)
     refuted, found, nats = np.zeros(count, dtype=bool), np.zeros(count, dtype=np.int64), np.full(count, np.nan)
     step = max(1, CHUNK // max(program.shape.hidden, program.shape.vocabulary))
@@ -202,39 +202,39 @@ def answer(program: CheckpointProgram, questions: AskedContexts) -> ProvedAnswer
         left, right = np.searchsorted(inverse[order], [start, start + len(block)])
         some = order[left:right]
         pairs, which = np.unique(
-            np.stack([inverse[some] - start, questions.answer[some]], 1), axis=0, return_inverse=True
+            np.stack([inverse[some] - start, queries.answer[some]], 1), axis=0, return_inverse=True
         )
-        lead = np.empty(len(pairs))
+        smallest = np.empty(len(pairs))
         for token in np.unique(pairs[:, 1]):
             rows = pairs[:, 1] == token
-            lead[rows] = logits.rows(pairs[rows, 0]).lead(int(token)).min(1)
-        margin[some] = lead[which.reshape(-1)]
+            smallest[rows] = logits.rows(pairs[rows, 0]).margin(int(token)).min(1)
+        margin[some] = smallest[which.reshape(-1)]
         for q0 in range(0, len(some), step):
             q = some[q0 : q0 + step]
             low, high = lo[inverse[q] - start], hi[inverse[q] - start]
             at = np.arange(len(q))
-            variation[q], nats[q] = _one_answer(low, high, questions.answer[q])
+            variation[q], nats[q] = _one_answer(low, high, queries.answer[q])
             found[q] = low.argmax(1)
-            own_high = high[at, questions.answer[q]]
-            low[at, questions.answer[q]] = -np.inf
+            own_high = high[at, queries.answer[q]]
+            low[at, queries.answer[q]] = -np.inf
             refuted[q] = own_high < low.max(1)
-        torn = some[questions.several[some]]
-        for tuple_, group in np.unique(np.stack([inverse[torn] - start, questions.group[torn]], 1), axis=0):
-            where = torn[(inverse[torn] - start == tuple_) & (questions.group[torn] == group)]
+        torn = some[queries.several[some]]
+        for tuple_, group in np.unique(np.stack([inverse[torn] - start, queries.group[torn]], 1), axis=0):
+            where = torn[(inverse[torn] - start == tuple_) & (queries.group[torn] == group)]
             tokens, p = share[int(group)]
             total, error = _several_answers(logits.rows(np.array([tuple_])), tokens, p)
             variation[where] = total
-            nats[where] = error[np.searchsorted(tokens, questions.answer[where])]
+            nats[where] = error[np.searchsorted(tokens, queries.answer[where])]
     return ProvedAnswers(np.where(single, margin, np.nan), variation, refuted & single, found, single, nats)
 
 
-def _empirical(questions: AskedContexts) -> dict[int, tuple[Array, Array]]:
+def _empirical(queries: QueriedContexts) -> dict[int, tuple[Array, Array]]:
     """Groups with several answers: the answers and their shares."""
-    q = np.flatnonzero(questions.several)
+    q = np.flatnonzero(queries.several)
     if not len(q):
         return {}
-    pairs, inverse = np.unique(np.stack([questions.group[q], questions.answer[q]], 1), axis=0, return_inverse=True)
-    total = np.bincount(inverse.reshape(-1), questions.weight[q])
+    pairs, inverse = np.unique(np.stack([queries.group[q], queries.answer[q]], 1), axis=0, return_inverse=True)
+    total = np.bincount(inverse.reshape(-1), queries.weight[q])
     groups, start = np.unique(pairs[:, 0], return_index=True)
     ends = np.r_[start[1:], len(pairs)]
     return {int(g): (pairs[a:b, 1], total[a:b] / total[a:b].sum()) for g, a, b in zip(groups, start, ends, strict=True)}
@@ -255,10 +255,10 @@ def _several_answers(logits: Logits, tokens: Array, p: Array) -> tuple[float, Ar
     q_v = 1 / sum over w of exp(logit_w - logit_v). With r the weight of tokens that do not occur, TV is the sum of all
     max(0, p_v - q_v), and also that of all max(0, q_v - p_v) plus r: half of both together has |p_v - q_v| only once.
     """
-    leads = np.stack([logits.lead(int(v))[0] for v in tokens])  # (n, V)
-    behind = np.exp(np.minimum(-leads, 700.0))  # 0 for the token itself
+    margins = np.stack([logits.margin(int(v))[0] for v in tokens])  # (n, V)
+    behind = np.exp(np.minimum(-margins, 700.0))  # 0 for the token itself
     least = 1 / (1 + behind.sum(1))
-    among = np.exp(np.minimum(leads[:, tokens].T, 700.0))  # [v, w]: at least exp(logit_w - logit_v)
+    among = np.exp(np.minimum(margins[:, tokens].T, 700.0))  # [v, w]: at least exp(logit_w - logit_v)
     np.fill_diagonal(among, 0.0)
     most = 1 / (1 + among.sum(1))
     error = np.maximum(np.log(most / p), np.log(p / np.maximum(least, 1e-300)))
@@ -289,5 +289,5 @@ def unknown(program: CheckpointProgram) -> UnknownAnswer | None:
         chosen[others[0]] = symbols
     logits = program.logits(chosen)
     token = int(np.bincount(logits.best()).argmax())
-    margin = float(logits.lead(token).min())
+    margin = float(logits.margin(token).min())
     return UnknownAnswer(token, margin) if margin > 0 else None
