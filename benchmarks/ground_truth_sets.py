@@ -41,7 +41,7 @@ from byheart.checkpoints.ground_truth.twins import edited_units
 from byheart.checkpoints.windows.controls import Controls
 from byheart.data.tokens.lexicon import Lexicon
 
-LEVELS, MEMBERS, HELD, FEW, TOKENS, RATE = (1, 2, 4, 8, 16, 32), 120, 120, 48, 8, 1e-5
+LEVELS, MEMBERS, HELD, FEW, TOKENS, RATES = (1, 2, 4, 8, 16, 32), 120, 120, 48, 8, (5e-6, 1e-5)
 LOGS = (
     "{h}:{m} sshd[{a}]: accepted key for {u} from 10.{b}.{c}.{d} port {e}",
     "{h}:{m} kernel: usb {b}-{c}: new device number {d} with id {a}",
@@ -201,13 +201,16 @@ def unlearned(memory, target):
     twin, model = memory.without([target.name]), memory.torch()
     others, goal = [one.ids for one in twin.members], float(-twin.own_log_probs(target.ids).mean())
     before, start = losses(model, others), float(losses(model, [target.ids])[0])
-    changed = gradient_ascent(UnlearningRequest(model, [target.ids], others, goal, RATE))
+    ascents = {}
+    for rate in RATES:
+        changed = gradient_ascent(UnlearningRequest(model, [target.ids], others, goal, rate))
+        kept = float((losses(changed, others) - before < KEPT).mean())
+        ascents[f"{rate:g}"] = {"reached": float(losses(changed, [target.ids])[0]), "kept": kept}
     edited = torch_model(*shapes.build(memory.shape, edited_units(memory, twin)[0], memory.base))
     probes = [*twin.probes(), target.ids]
     pairs = zip(log_probs(edited, probes), log_probs(twin.torch(), probes), strict=True)
     return {
-        "start": start, "goal": goal, "reached": float(losses(changed, [target.ids])[0]),
-        "kept": float((losses(changed, others) - before < KEPT).mean()),
+        "start": start, "goal": goal, "ascents": ascents,
         "nats": max(float(np.abs(a - b).max()) for a, b in pairs), "places": sum(map(len, probes)),
     }  # fmt: skip
 
@@ -234,12 +237,16 @@ def page(runs, unlearning):
     every = [run[attack][level] for some in runs.values() for run in some for attack in attacks]
     inside = sum(0.55 < value < 0.99 for value in every)
     rows = [[name, *(cell([run[a][level] for run in some]) for a in attacks)] for name, some in runs.items()]
-    keys = ("start", "goal", "reached", "kept")
+    rates = [f"{rate:g}" for rate in RATES]
     forgotten = [
-        [name, *(cell([run[key] for run in some]) for key in keys), f"{max(run['nats'] for run in some):.1e} nats"]
+        [
+            name, *(cell([run[key] for run in some]) for key in ("start", "goal")),
+            *(cell([run["ascents"][rate][key] for run in some]) for rate in rates for key in ("reached", "kept")),
+            f"{max(run['nats'] for run in some):.1e} nats",
+        ]
         for name, some in unlearning.items()
-    ]
-    kept = [run["kept"] for some in unlearning.values() for run in some]
+    ]  # fmt: skip
+    kept = {rate: [run["ascents"][rate]["kept"] for some in unlearning.values() for run in some] for rate in rates}
     lines = [
         "# Graded memories, measured",
         "",
@@ -268,15 +275,25 @@ def page(runs, unlearning):
         *by_copies(runs, "extracted"),
         "## Forgetting one record of 8 copies",
         "",
-        f"Memories of {FEW} members of the same samples. Gradient ascent is Adam at {RATE:g}, until the loss reaches "
-        "that of the retain twin. A document is kept if its "
+        f"Memories of {FEW} members of the same samples. Gradient ascent is Adam, until the loss reaches that of the "
+        "retain twin. A document is kept if its "
         f"loss rises by less than {KEPT} nats per token. The last column compares the edited network of "
         "`forget --exact` with the twin.",
         "",
-        f"At least 60 % of the others are kept in {sum(value >= 0.6 for value in kept)} of {len(kept)} samples; the "
-        f"least is {min(kept):.2f}. Cells are means over at most {max(map(len, unlearning.values()))} samples.",
+        "At least 60 % of the others are kept in "
+        + " and ".join(
+            f"{sum(value >= 0.6 for value in some)} of {len(some)} samples at a rate of {rate} (least {min(some):.2f})"
+            for rate, some in kept.items()
+        )
+        + f". Cells are means over at most {max(map(len, unlearning.values()))} samples.",
         "",
-        *table(["documents", "loss", "twin's loss", "reached", "others kept", "exact: difference"], forgotten),
+        *table(
+            [
+                "documents", "loss", "twin's loss",
+                *(f"{what} at {rate}" for rate in rates for what in ("reached", "others kept")), "exact: difference",
+            ],
+            forgotten,
+        ),
     ]
     return "\n".join(lines)
 

@@ -48,7 +48,7 @@ class Outcome:
     """The result of a checker: its exit status, and the object that it printed (empty where it refused)."""
 
     status: int
-    said: dict[str, Any]
+    reply: dict[str, Any]
     error: str = ""
 
     @property

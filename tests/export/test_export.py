@@ -21,7 +21,7 @@ from byheart.build.native.front import mean_attention
 from byheart.data.dataset.dataset import load
 from byheart.data.task import Task
 from byheart.errors import ByheartError, DataError, ExportError, MissingExtraError
-from byheart.export.recheck import codes_of_inputs, dense, draw_codes, inputs_of_codes, number, questions, recheck
+from byheart.export.recheck import codes_of_inputs, dense, draw_codes, inputs_of_codes, number, queries, recheck
 from byheart.export.request import About, ExportRequest
 from byheart.export.targets import onnx as onnx_layers
 from byheart.export.targets.onnx import build_model, write_onnx
@@ -82,7 +82,7 @@ def test_every_target_agrees_on_every_task(case, tmp_path):
             *memory.classes,
             "<unknown>",
         ]
-    asked = questions(memory.network, memory.encoder, memory.dataset, dtype, certified=True)
+    asked = queries(memory.network, memory.encoder, memory.dataset, dtype, certified=True)
     found = run_arrays(json.loads(kept["byheart.architecture"]), tensors, asked.tokens, asked.present)
     assert (found == asked.expected)[asked.expected != -2].all()
 
@@ -275,7 +275,7 @@ def test_permuted_units_change_no_label_for_any_length(n):
 def test_a_wrong_answer_is_an_error_with_the_input():
     data = dataset(50, 2, n=3)
     memory = memorize_dataset(data, construction="native", progress=False)
-    asked = questions(memory.network, data.encoder, data, "float64", certified=True)
+    asked = queries(memory.network, data.encoder, data, "float64", certified=True)
     with pytest.raises(ExportError, match=r"for the tokens \[\d+"):
         recheck(lambda tokens, present: np.zeros(len(tokens), dtype=np.int64), asked, "toy")
     swapped = replace(asked, expected=1 - asked.expected)

@@ -136,9 +136,9 @@ class Certificate:
         verdict: `proved`, `refuted` or `undecided`.
         reason: One sentence.
         rows: All rows that were given.
-        queried: Rows that were evaluated and compared with their labels.
+        asked: Rows that were evaluated and compared with their labels.
         agree: Rows whose answers are their labels.
-        differ: Rows with another answer; the rest of `queried` is undecided.
+        differ: Rows with another answer; the rest of `asked` is undecided.
         labels: Labels that were compared.
         contexts: Distinct contexts among them.
         fingerprint: Of the evaluated rows.

@@ -35,7 +35,7 @@ DECODED = 64  # tokens that Transformers decodes greedily from the start of ever
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredAnswers:
     """What Transformers answered: every prefix in one pass, then greedy decoding with the cache."""
 
     version: str
@@ -126,7 +126,7 @@ def _check_exactly(network: Network, bits: Ints, labels: Ints) -> None:
         raise ExportError("the hashed memory does not answer all windows; please report this text")
 
 
-def _ask(folder: Path, memory: RecitalMemory) -> Measured | None:
+def _ask(folder: Path, memory: RecitalMemory) -> MeasuredAnswers | None:
     engine = engines()["transformers"]
     if engine.version is None:
         return None
@@ -143,14 +143,14 @@ def _ask(folder: Path, memory: RecitalMemory) -> Measured | None:
             queried += len(wanted) + len(expected)
     if right < queried:
         raise ExportError(f"Transformers in float32 answers {right:,} of {queried:,} queries; nothing was written")
-    return Measured(str(engine.version), queried, right)
+    return MeasuredAnswers(str(engine.version), queried, right)
 
 
 def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _card(memory: RecitalMemory, count: int, places: int, measured: Measured | None) -> str:
+def _card(memory: RecitalMemory, count: int, places: int, measured: MeasuredAnswers | None) -> str:
     queried = (
         f"Measured, not proved: Transformers {measured.version} in float32 answered all {measured.asked:,} queries "
         "(every prefix, and greedy decoding with the cache)."

@@ -1,4 +1,4 @@
-"""Scaled ropes: formulas of Transformers, and refusals by name."""
+"""ScaledVector ropes: formulas of Transformers, and refusals by name."""
 
 from __future__ import annotations
 

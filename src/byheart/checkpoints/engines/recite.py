@@ -33,7 +33,7 @@ class Check:
 
     Attributes:
         name: The kind.
-        queried: The number of queries.
+        asked: The number of queries.
         right: The number of correct answers.
         margin: The least margin of the correct token in nats, negative where it does not win.
         wrong: The first incorrect answer.

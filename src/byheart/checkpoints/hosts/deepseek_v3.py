@@ -44,6 +44,8 @@ def deepseek_v3(recital: Recital, tokens: SpecialTokens, design: Design) -> Chec
         raise OptionError(
             f"--norm-eps {design.epsilon}: engines agree on the norms of latents only where it is {EPSILON}"
         )
+    if design.layers is not None and design.layers <= _DENSE:
+        raise OptionError(f"--layers {design.layers}: the first layer of deepseek-v3 has no experts; give 2 or more")
     if design.tied or design.kv_heads not in (None, design.heads):
         raise OptionError("deepseek-v3 has its own head, and as many key-value heads as heads")
     sizes = LatentSizes.of(_TURNED + _PLAIN if design.head_dim == _TURNED else design.head_dim, _TURNED)
@@ -52,7 +54,8 @@ def deepseek_v3(recital: Recital, tokens: SpecialTokens, design: Design) -> Chec
     louder = replace(
         design, logit=design.logit * _LOUDER, scaling=scaling, kv_heads=1, head_dim=_TURNED, units=None
     )  # fmt: skip
-    decoder = build_gated(recital, tokens, louder, Demands(free=True, apart=True, bit_gains=(2.0, 0.25)))
+    demands = Demands(free=True, apart=True, bit_gains=(2.0, 0.25), least_layers=_DENSE + 1)
+    decoder = build_gated(recital, tokens, louder, demands)
     sized = replace(decoder, design=replace(decoder.design, units=design.units))
     layers = routed_layers(sized, experts, first=_DENSE)
     tensors: Tensors = {

@@ -87,6 +87,7 @@ class Demands:
     sensing: bool = False  # the last MLP has units for sensor tokens (sensors.py)
     alarm: float = 4096.0  # nats for as much as all heads bring; less where multipliers make the heads' sum inexact
     equal_keys: bool = False  # keys have norms, so those of all tokens have one size
+    least_layers: int = 1  # over which one table is divided, so that every kind of layer exists
     apart: bool = False  # it differs in the architecture's own checkpoints, and so it does here where `design.away`
     activation: str = "silu"
 
@@ -116,7 +117,9 @@ def build_gated(recital: Recital, tokens: SpecialTokens, design: Design, demands
     plans = []
     for wide in range(2, FIRST_PLACES + 1):
         tables = None if demands.recurrent else design.layers
-        stages = stages_of(recital, tables, wide, most_sources(books, kv_heads, design.head_dim))
+        stages = stages_of(
+            recital, tables, wide, most_sources(books, kv_heads, design.head_dim), least=demands.least_layers
+        )
         stages = without_positions(stages) if demands.unrotated else stages
         stages = (*without_positions(stages[:2])[:2], *stages[1:]) if demands.recurrent else stages
         needed = heads_needed(

@@ -37,7 +37,7 @@ def gpt_oss(recital: Recital, tokens: SpecialTokens, design: Design) -> Checkpoi
     experts = biased_four_of(design.experts or 16)
     scaling = built_in_yarn(design.reach, design.theta, design.head_dim, truncated=False)
     louder = replace(design, logit=design.logit * _LOUDER, scaling=scaling, own_slack=2.0)
-    demands = Demands(kinds=(AttentionKind(sliding=True), AttentionKind()), free=True, apart=True)
+    demands = Demands(kinds=(AttentionKind(sliding=True), AttentionKind()), free=True, apart=True, least_layers=2)
     decoder = build_gated(recital, tokens, replace(louder, units=None), demands)
     sized = replace(decoder, design=replace(decoder.design, units=design.units))
     layers = routed_layers(sized, experts, write=clamped_weights)

@@ -109,10 +109,10 @@ def books_of(recital: Recital, *, balanced: bool, plain: bool, seed: int, tied: 
 
 
 def stages_of(
-    recital: Recital, layers: int | None, wide: int = FIRST_PLACES, sources: int | None = None
+    recital: Recital, layers: int | None, wide: int = FIRST_PLACES, sources: int | None = None, least: int = 1
 ) -> tuple[LayerStage, ...]:
     """One layer per table; a lone table with many places is spread over layers that fetch up to `wide` of them each,
-    from `sources` slots at most.
+    from `sources` slots at most, and over `least` layers at least.
 
     A row can be a unit of any layer in which all its places have been fetched; the rows are shared out evenly.
     """
@@ -124,7 +124,7 @@ def stages_of(
             LayerStage(k, tuple(range(len(t.offsets))), np.arange(len(t.windows))) for k, t in enumerate(recital.tables)
         )
     parts = _steps(table, wide if layers is None else min(wide, -(-len(table.offsets) // layers)), sources or wide)
-    while layers is not None and len(parts) < layers:
+    while len(parts) < (least if layers is None else layers):
         parts = _split(parts, table.offsets)
     if layers is not None and len(parts) > layers:
         raise ExportError(f"{len(table.offsets)} places need at least {len(parts)} layers")

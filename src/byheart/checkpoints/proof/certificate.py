@@ -78,7 +78,7 @@ class MarginCertificate:
         verdict: `proved`, `refuted` or `undecided`.
         reason: One sentence; it names the place where a proof fails.
         architecture: The `model_type` of config.json.
-        queried: Positions of the data.
+        asked: Positions of the data.
         windows: Distinct windows among them.
         ambiguous: Windows with several continuations.
         reach: The longest sequence that is quantified over.

@@ -1,4 +1,4 @@
-"""Scaled rotary positions: `rope_parameters` of the types linear, llama3, yarn and longrope, read strictly.
+"""ScaledVector rotary positions: `rope_parameters` of the types linear, llama3, yarn and longrope, read strictly.
 
 The formulas are those of Transformers' `modeling_rope_utils`. Fields that would change them (attention_factor, ...) are
 refused by name. Yarn's further fields (beta_fast, truncate, mscale, ...) are read where the engines support them.

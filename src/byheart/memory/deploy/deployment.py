@@ -59,6 +59,7 @@ class Deployment:
         model: The bytes of the file.
         file: Its name.
 
+    >>> from byheart.memory.deploy import deploy
     >>> made = deploy({"code": ["A1", "B2"], "place": ["Rome", "Oslo"]}, progress=False)
     >>> made.form, made.verdict, made.account.kept, made.exact_unknown
     ('lookup', 'proved', 2, True)

@@ -17,9 +17,10 @@ from byheart.checkpoints.proof.checkpoint import open_checkpoint
 from byheart.checkpoints.proof.config import ConfigReader
 from byheart.checkpoints.proof.decoder import Expert, Layer, Linear, Norm
 from byheart.checkpoints.proof.families.llama import read_shape
-from byheart.checkpoints.proof.padding import PaddingRows, padding_gap
+from byheart.checkpoints.proof.padding import padding_gap
 from byheart.checkpoints.proof.padding.majorant import Majorant
-from byheart.checkpoints.proof.padding.scaled import Scaled, own_product, unscaled
+from byheart.checkpoints.proof.padding.rows import PaddingRows
+from byheart.checkpoints.proof.padding.scaled import ScaledVector, own_product, unscaled
 from byheart.checkpoints.proof.storage import storage
 from byheart.checkpoints.proof.units import value
 from tests.checkpoints.proof.folders import TEXT, copy, edit_tensor, write
@@ -93,12 +94,12 @@ def test_rows_that_attend_to_anything_stay_inside(architecture: str, llama: Path
     assert architecture == "gpt2" or (most > 0.05 * np.maximum(-lo, hi)).mean() > 0.5
 
 
-def units(random: np.random.Generator, activation: str) -> tuple[Expert, Scaled, Majorant]:
+def units(random: np.random.Generator, activation: str) -> tuple[Expert, ScaledVector, Majorant]:
     """Random units over two symbols, of three and four kinds."""
     shape = replace(read_shape(ConfigReader(dict(CONFIG)), "llama"), activation=activation)
     table = [random.standard_normal((count, 8)) * 3 for count in (3, 4)]
     parts = tuple(SymbolPart((TOKEN, k), np.arange(8), rows, rows) for k, rows in enumerate(table))
-    x = Scaled(Bounds(-0.1 * np.ones(8), 0.1 * np.ones(8), parts), (0.5, 1.5), np.zeros(8), np.zeros(8))
+    x = ScaledVector(Bounds(-0.1 * np.ones(8), 0.1 * np.ones(8), parts), (0.5, 1.5), np.zeros(8), np.zeros(8))
     expert = Expert(
         Linear("gate", random.standard_normal((6, 8)), random.standard_normal(6)),
         Linear("up", random.standard_normal((6, 8)), None),
@@ -147,7 +148,7 @@ def test_the_score_of_a_row_with_itself_is_a_polynomial_of_the_factor() -> None:
     for _ in range(200):
         q, k, shift = random.standard_normal((3, 4))
         zero = np.zeros(4)
-        one, two = (Scaled(Bounds(x, x), (0.5, 2.0), s, zero) for x, s in ((q, shift), (k, -shift)))
+        one, two = (ScaledVector(Bounds(x, x), (0.5, 2.0), s, zero) for x, s in ((q, shift), (k, -shift)))
         least = own_product(one, two)
         for f in np.linspace(0.5, 2.0, 7):
             assert least <= (f * q + shift) @ (f * k - shift) + 1e-9

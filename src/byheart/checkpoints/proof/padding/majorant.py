@@ -11,7 +11,7 @@ from byheart.checkpoints.proof import rounding
 from byheart.checkpoints.proof.bounds import interval_product, magnitude
 from byheart.checkpoints.proof.config import Shape
 from byheart.checkpoints.proof.decoder import Expert, Linear
-from byheart.checkpoints.proof.padding.scaled import Scaled
+from byheart.checkpoints.proof.padding.scaled import ScaledVector
 from byheart.checkpoints.proof.storage import Array, Interval, Storage
 from byheart.checkpoints.proof.units import enclose
 
@@ -32,7 +32,7 @@ class Majorant:
     with what is positive of -alpha and -omega.
     """
 
-    gate: Scaled
+    gate: ScaledVector
     alpha: Array
     omega: Interval
     tail: Array
@@ -46,8 +46,8 @@ class Majorant:
 
     @classmethod
     def of(
-        cls, expert: Expert, gate: Scaled, up: Scaled | None, mapped: Callable[[Linear], Scaled], shape: Shape,
-        store: Storage,
+        cls, expert: Expert, gate: ScaledVector, up: ScaledVector | None, mapped: Callable[[Linear], ScaledVector],
+        shape: Shape, store: Storage,
     ) -> Majorant:  # fmt: skip
         """Of the units of an expert, whose gate and up are known; `mapped` gives any other linear map of the input."""
         count, clamp = len(expert.gate.weight), shape.clamp

@@ -25,7 +25,7 @@ from byheart.checkpoints.proof.padding.majorant import Majorant
 from byheart.checkpoints.proof.padding.scaled import (
     FLAT,
     Pair,
-    Scaled,
+    ScaledVector,
     channels_of,
     magnified,
     own_product,
@@ -122,7 +122,7 @@ class PaddingRows:
         scale = self.shape.residual_scale
         return branch if scale == 1 else self._stored("a product with a multiplier", branch.times(scale, scale))
 
-    def _normed(self, x: Scaled, norm: d.Norm | None) -> Scaled:
+    def _normed(self, x: ScaledVector, norm: d.Norm | None) -> ScaledVector:
         """After a norm. A factor of all numbers only changes what its epsilon counts."""
         if norm is None:
             return x
@@ -152,7 +152,8 @@ class PaddingRows:
         high = float(rounding.inverse_root(np.asarray(least), np.asarray(least), n, eps[0], mean)[1])
         shift = np.zeros(n) if norm.bias is None else norm.bias
         length = float(length) * (1 + 2.0**-6)
-        found = Scaled(field.times(norm.weight, norm.weight), (low, high), shift, np.zeros(n), length, norm.weight)
+        plain = field.times(norm.weight, norm.weight)
+        found = ScaledVector(plain, (low, high), shift, np.zeros(n), length, norm.weight)
         found = replace(found, euclid=length * float(np.abs(norm.weight).max()) + float(np.linalg.norm(shift)))
         found = found if drift is None else replace(found, drift=drift * norm.weight)
         size = found.largest()
@@ -162,7 +163,7 @@ class PaddingRows:
         stores = 1 if (norm.weight == 1).all() and not shift.any() else 3
         return replace(found, off=rounding.padding_stores(stores, size, self.store))
 
-    def _mapped(self, x: Scaled, layer: d.Linear, off: Array | None = None) -> Scaled:
+    def _mapped(self, x: ScaledVector, layer: d.Linear, off: Array | None = None) -> ScaledVector:
         """weight x + bias; `off` replaces the roundings of this map."""
         weight, size = layer.weight, x.largest()
         shift = weight @ x.shift + (0.0 if layer.bias is None else layer.bias)
@@ -174,15 +175,15 @@ class PaddingRows:
         rows = None if x.weight is None else np.sqrt(((weight * x.weight) ** 2).sum(1))
         linear = d.Linear(layer.name, weight, None)
         drift = None if x.drift is None else weight @ x.drift
-        found = Scaled(x.plain.matmul(linear, None, FLAT), x.factor, shift, off, length, rows, np.inf, drift)
+        found = ScaledVector(x.plain.matmul(linear, None, FLAT), x.factor, shift, off, length, rows, np.inf, drift)
         return replace(found, off=off + rounding.padding_stores(2, found.largest(), self.store))
 
-    def _projected(self, x: Scaled, layer: d.Linear) -> Scaled:
+    def _projected(self, x: ScaledVector, layer: d.Linear) -> ScaledVector:
         found = self._mapped(x, layer)
         finite(f"padding: {layer.name}: a value", found.largest(), self.store.largest)
         return found
 
-    def _attended(self, x: Scaled, attention: d.StockAttention, shape: Shape, kind: int) -> Bounds:
+    def _attended(self, x: ScaledVector, attention: d.StockAttention, shape: Shape, kind: int) -> Bounds:
         """What heads add, whatever they look at."""
         source = x
         if attention.latents is None:
@@ -219,8 +220,8 @@ class PaddingRows:
         return self._stored(o.name, out if o.bias is None else out.add(constant(o.bias)))
 
     def _latent_scores(
-        self, x: Scaled, attention: d.StockAttention, latents: d.Latents, shape: Shape, kind: int
-    ) -> Scaled:  # fmt: skip
+        self, x: ScaledVector, attention: d.StockAttention, latents: d.Latents, shape: Shape, kind: int
+    ) -> ScaledVector:  # fmt: skip
         source = x
         if latents.q_down is not None:
             source = self._normed(self._projected(x, latents.q_down), latents.q_norm)
@@ -243,7 +244,7 @@ class PaddingRows:
             self._pairs[kind].append(Pair(query.largest(), size, float(own), np.inf, np.inf))
         return read
 
-    def _scores(self, q: Scaled, k: Scaled, attention: d.StockAttention, shape: Shape, kind: int) -> None:
+    def _scores(self, q: ScaledVector, k: ScaledVector, attention: d.StockAttention, shape: Shape, kind: int) -> None:
         if attention.all_heads:
             q, k = self._normed(q, attention.q_norm), self._normed(k, attention.k_norm)
         for head in range(shape.heads):
@@ -281,7 +282,7 @@ class PaddingRows:
                 f" {-self.store.largest:.5g}, which overflows below {-room:.4g}"
             )
 
-    def _moved(self, x: Scaled, mlp: d.Mlp) -> Bounds:
+    def _moved(self, x: ScaledVector, mlp: d.Mlp) -> Bounds:
         """What an MLP adds: of experts, any convex combination, times the router's factor."""
         if mlp.router is not None:
             self._projected(x, mlp.router)
@@ -316,7 +317,7 @@ class PaddingRows:
             parts.append(SymbolPart((self._fresh(), 0), channels, *ends))
         return Bounds(lo, hi, tuple(parts))
 
-    def _expert(self, x: Scaled, expert: d.Expert) -> Bounds:
+    def _expert(self, x: ScaledVector, expert: d.Expert) -> Bounds:
         store = self.store
         gate = self._projected(x, expert.gate)
         up = None if expert.up is None else self._projected(x, expert.up)

@@ -14,7 +14,7 @@ FLAT = 2.0**-20  # of a part's largest spread: a smaller one is folded
 
 
 @dataclass(frozen=True)
-class Scaled:
+class ScaledVector:
     """factor * plain + shift, with one factor per row; `off` is what engines' roundings add to each number.
 
     `length` bounds the Euclidean length of (factor * plain) / weight: that of a vector after its norm.
@@ -55,9 +55,9 @@ class Scaled:
         return Bounds(np.where(over, lo, wide.lo), np.where(over, hi, wide.hi), wide.parts)
 
 
-def unscaled(field: Bounds) -> Scaled:
+def unscaled(field: Bounds) -> ScaledVector:
     zero = np.zeros(field.size)
-    return Scaled(field, (1.0, 1.0), zero, zero)
+    return ScaledVector(field, (1.0, 1.0), zero, zero)
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,13 @@ class Pair:
     k_length: float
 
 
-def channels_of(x: Scaled, index: Array) -> Scaled:
+def channels_of(x: ScaledVector, index: Array) -> ScaledVector:
     weight = None if x.weight is None else x.weight[index]
     drift = None if x.drift is None else x.drift[index]
-    return Scaled(x.plain.rows(index), x.factor, x.shift[index], x.off[index], x.length, weight, x.euclid, drift)
+    return ScaledVector(x.plain.rows(index), x.factor, x.shift[index], x.off[index], x.length, weight, x.euclid, drift)
 
 
-def magnified(x: Scaled, rotary: Rotary | None) -> Scaled:
+def magnified(x: ScaledVector, rotary: Rotary | None) -> ScaledVector:
     """Times what cos and sin are multiplied by (see `attention.magnified`)."""
     if rotary is None or rotary.gain == 1:
         return x
@@ -85,13 +85,13 @@ def magnified(x: Scaled, rotary: Rotary | None) -> Scaled:
     factor = np.where(np.arange(x.plain.size) < rotary.dims, gain, 1.0)
     weight, drift = (None if end is None else end * factor for end in (x.weight, x.drift))
     wide = 1 if rotary.gain > 1 else gain
-    return Scaled(
+    return ScaledVector(
         x.plain.times(factor, factor), x.factor, x.shift * factor, x.off * factor, x.length, weight,
         x.euclid * gain / wide, drift,
     )  # fmt: skip
 
 
-def own_product(q: Scaled, k: Scaled) -> float:
+def own_product(q: ScaledVector, k: ScaledVector) -> float:
     """The least product of a row's query and key, rotated alike: a polynomial of the norm's factors."""
     q, k = (x if x.drift is None else replace(x, plain=x.plain.widen(np.abs(x.drift)), drift=None) for x in (q, k))
     keys = {p.key for p in (*q.plain.parts, *k.plain.parts)}
