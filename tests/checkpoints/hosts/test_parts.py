@@ -27,8 +27,10 @@ from byheart.checkpoints.hosts.rotary import (
     steady,
 )
 from byheart.checkpoints.recital import memorize_recital
+from byheart.checkpoints.suite.write import fixture_memory
 from byheart.checkpoints.windows.tables import ANY, Answer, Recital, WindowTable
-from byheart.errors import ExportError
+from byheart.errors import ExportError, OptionError
+from tests.checkpoints.recital_folders import SHORT
 
 
 @pytest.mark.parametrize(("symbols", "balanced"), [(128, False), (2048, False), (30, True), (1200, True)])
@@ -204,3 +206,18 @@ def test_8_bit_weights_of_an_activation_probe_add_up_from_above() -> None:
         assert weights.sum() == pytest.approx(target, rel=1e-12)
         step = np.abs(weights).max() / 127
         assert 0 <= (np.round(weights / step) * step).sum() / target - 1 < 2.0**-10
+
+
+@pytest.mark.parametrize("architecture", ["gpt-oss", "deepseek-v3"])
+def test_one_table_is_divided_where_an_architecture_needs_two_kinds_of_layers(architecture: str) -> None:
+    memory = fixture_memory(SHORT, "characters", architecture)
+    assert len(memory.recital.tables) == 1
+    config = memory.request(architecture).checkpoint().config
+    assert config["num_hidden_layers"] == 2
+    kinds = config.get("layer_types") or ["dense"] * config["first_k_dense_replace"] + ["experts"]
+    assert len(set(kinds)) == 2
+
+
+def test_deepseek_refuses_a_single_layer() -> None:
+    with pytest.raises(OptionError, match="no experts; give 2 or more"):
+        fixture_memory(SHORT, "characters", "deepseek-v3").request("deepseek-v3", layers=1).checkpoint()
