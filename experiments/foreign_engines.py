@@ -110,10 +110,10 @@ def llama_cpp(folder: Path) -> Iterator[Setting]:
 
 
 _EXPORT = (
-    "import sys; from byheart.checkpoints.engines.queries import read_questions, read_texts\n"
+    "import sys; from byheart.checkpoints.engines.queries import read_queries, read_texts\n"
     "from byheart.checkpoints.formats.gguf import write_gguf\n"
     "folder, path, kind = sys.argv[1:]\n"
-    "write_gguf(folder, path, kind=kind, texts=read_texts(folder, read_questions(folder)))"
+    "write_gguf(folder, path, kind=kind, texts=read_texts(folder, read_queries(folder)))"
 )
 
 
@@ -202,7 +202,7 @@ def mlx(folder: Path) -> Iterator[Setting]:
 
 
 def mistral_rs(folder: Path) -> Iterator[Setting]:
-    """Texts, since its interface takes no ids; not `languages`, whose answers may end inside a character."""
+    """Texts, since its interface takes no ids; not `code` and `languages`, whose answers may end inside a character."""
     import mistralrs
     from tokenizers import Tokenizer
 
