@@ -173,7 +173,8 @@ def test_texts_that_nothing_was_tuned_to(architecture: str, scaling: str | None,
 
     content, tokens = (TEXTS["zen"](), "bpe:450") if text == "zen" else (TEXTS["notice"]()[:1000], "characters")
     fixture = write_fixture(architecture, tmp_path / "new", text=content, tokens=tokens, recited=True, scaling=scaling)
-    assert all(one.passed for one in fixture.rechecked) and len(fixture.rechecked) == 6
+    forms = 1 if architecture == "gpt-oss" else 2  # Transformers has no fused attention with sinks
+    assert all(one.passed for one in fixture.rechecked) and len(fixture.rechecked) == 3 * forms
     assert fixture.size < 10e6
     for name, values in fixture.margins.items():
         assert values["proved"] is not None and values["proved"] > 20, (name, values)

@@ -99,7 +99,8 @@ class Classifier:
         recital, lexicon, chosen = self.rows.recital(), self.rows.lexicon, host(self.architecture)
         if not chosen.classifies:
             raise OptionError(f"{chosen.name}: Transformers has no sequence classifier of this architecture")
-        design = design_of(self.dtype, self.flavour, {"reach": REACH} | dict(self.shape or {}))
+        usual = {"reach": REACH} if chosen.epsilon is None else {"reach": REACH, "epsilon": chosen.epsilon}
+        design = design_of(self.dtype, self.flavour, usual | dict(self.shape or {}))
         tokens = SpecialTokens(lexicon.bos, lexicon.eos, lexicon.pad, lexicon.failure)
         built = chosen.build(recital, tokens, replace(design, tied=False))
         return replace(built, tensors=self._tensors(built.tensors), config=self._config(built.config))
