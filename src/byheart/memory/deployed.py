@@ -395,7 +395,7 @@ def cells_of_text(text: str, columns: Sequence[tuple[str, CellType]]) -> list[An
 
 
 def _of_kind(cell: Any, name: str, kind: CellType) -> Any:
-    """A cell of JSON that is no text, where the column can hold it: `true` is not 1, and 1 is not "1"."""
+    """A cell of JSON other than a text, where the column can hold it: `true` is not 1, and 1 is not "1"."""
     held = {CellType.TEXT: (), CellType.TRUTH: (bool,)}.get(kind, (int, float))
     if cell is None or type(cell) in held:
         return cell

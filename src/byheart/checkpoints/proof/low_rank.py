@@ -300,7 +300,7 @@ def open_adapter(folder: Path, modules: Mapping[str, bool]) -> AdapterFile:
         raise Undecided(f"{TENSORS} has {odd[0]}, which belongs to no targeted module that the proof supports")
     unused = next((t for t in targets if not any(m == t or m.endswith(f".{t}") for m in modules)), None)
     if unused is not None:
-        raise Undecided(f"{CONFIG}: target_modules names {unused!r}, which is no module that the proof supports")
+        raise Undecided(f"{CONFIG}: target_modules names {unused!r}, a module that the proof does not support")
     return AdapterFile(folder, alpha / (math.sqrt(rank) if stabilized else rank), rank, tuple(targets), files)
 
 

@@ -56,7 +56,7 @@ FAR_IN_NEED = (
 )  # fmt: skip
 
 # Those that lead by 0.1 where yarn is part of the architecture (gpt-oss, DeepSeek-V3). With this base there are more of
-# them than with 10,000 or 500,000, and it is no library's default.
+# them than with 10,000 or 500,000, and libraries have other defaults.
 YARN_BASE = 20_000.0
 YARN_PLACES = (
     5, 6, 12, 13, 18, 19, 30, 31, 38, 43, 44, 49, 50, 75, 94, 107, 119, 125, 126, 138, 150, 151, 157, 169, 245, 289,

@@ -143,7 +143,7 @@ class Lexicon:
         """Return the lexicon with one more special token, and its number.
 
         Args:
-            choices: Names; the first that is no token yet is taken.
+            choices: Names; the first that is not a token yet is taken.
 
         Example:
             >>> lexicon, mask = Lexicon.of_texts(["to be"]).with_special(["<mask>"])

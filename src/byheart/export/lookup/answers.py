@@ -99,7 +99,7 @@ def _label_values(graph: Graph, lookup: TableLookup) -> list[Any]:
 def _known_by_label(graph: Graph, answers: GraphLabels, signature: TableSignature) -> None:
     """Whether the label is not the one of unknown rows, in as few nodes as possible: each costs half a microsecond."""
     helper = graph.onnx.helper
-    if answers.type is CellType.NUMBER:  # NaN, which is no label (`settle_cells`) and differs from itself
+    if answers.type is CellType.NUMBER:  # NaN, never a label (`settle_cells`), differs from itself
         graph.nodes.append(helper.make_node("Equal", [signature.label, signature.label], [signature.known]))
         return
     text = answers.type is CellType.TEXT

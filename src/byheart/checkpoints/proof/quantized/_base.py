@@ -157,7 +157,9 @@ def decoded(files: TensorFile, settings: Any) -> DecodedFile:
         raise Undecided(f"{files.path.name} has {twice} and codes of it")
     odd = next((name for name, entry in rest.items() if entry[0] not in ("F32", "F16", "BF16")), None)
     if odd is not None:
-        raise Undecided(f"{files.path.name}: {odd} has the type {rest[odd][0]} and is no part of a quantized weight")
+        raise Undecided(
+            f"{files.path.name}: {odd} has the type {rest[odd][0]}, without being a part of a quantized weight"
+        )
     if not packed:
         raise Undecided("config.json has a quantization_config, but no tensor is quantized")
     entries = rest | {name: ("F32", weight.shape, 0, 0) for name, weight in packed.items()}
