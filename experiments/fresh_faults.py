@@ -5,7 +5,7 @@
 
 Sensors were changed after the first results of this list (86 % in Llama), so later figures are optimistic.
 Every fault replaces a step of Transformers' own code (attention, rotary positions, norms, layers), or of the loop that
-decodes. `HONEST` are approximations that engines make on purpose: none may change a token. `SILENT` faults cannot
+decodes. `honest` lists approximations that engines make on purpose: none may change a token. `silent` faults cannot
 change the most likely token of any model.
 
 The listed prompts, batches and sensors of the fixture are evaluated until one token differs. A fault that treats
@@ -848,10 +848,13 @@ def silent() -> Iterator[tuple[str, Fault]]:
     yield "logits capped at 30", lambda s: s.after(s.model.lm_head, lambda x: 30 * torch.tanh(x / 30))
 
 
+QUIET = ("silent", "honest")  # no token may change; they do not count as faults
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("fixture", help="an architecture, or the folder of a recital fixture")
-    parser.add_argument("--only", default="", help="part of a family's name, or honest")
+    parser.add_argument("--only", default="", help="part of a family's name, silent or honest")
     given = parser.parse_args()
     folder = Path(given.fixture)
     if not (folder / "expected.json").is_file():
@@ -861,7 +864,7 @@ def main() -> None:
     sensors = {one["name"] for one in cases[0].expected.get("sensors", ())}
     cases.sort(key=lambda case: (case.verb == "batch", case.name not in sensors, -len(case.content["ids"])))
     found, missed, total = Counter[str](), list[str](), Counter[str]()
-    for family, members in {**FAMILIES, "honest": honest}.items():
+    for family, members in {**FAMILIES, "silent": silent, "honest": honest}.items():
         if given.only not in family:
             continue
         for name, fault in members():
@@ -869,14 +872,14 @@ def main() -> None:
             where = _first(stock, fault, cases)
             total[family] += 1
             found[family] += where is not None
-            if (where is None) != (family == "honest"):
+            if (where is None) != (family in QUIET):
                 missed.append(f"{family}: {name}" + (f" ({where})" if where else ""))
             spent = time.process_time() - started
             print(f"{family:12} {name:55} {where or '-':45} {spent:5.1f} s", flush=True)
     print()
     for family in total:
         print(f"{family:12} {found[family]:3} of {total[family]:3}")
-    faults = [family for family in total if family != "honest"]
+    faults = [family for family in total if family not in QUIET]
     noticed, every = sum(found[f] for f in faults), sum(total[f] for f in faults)
     if every:
         print(f"{noticed} of {every} faults change a token ({noticed / every:.0%})")
